@@ -1,0 +1,275 @@
+// Attention over the paged cache in the canonical order (docs/numerics.md, 3.4).
+// Scores: lanes are positions. Values: lanes are features. Several queries share each load of the cache.
+#pragma once
+#include "pointwise.h"
+
+namespace isobit::ISOBIT_TARGET {
+
+struct HalfCache {
+  using Element = uint16_t;
+  static F load_lanes(const uint16_t* p) { return load_f16(p); }
+};
+struct FloatCache {
+  using Element = float;
+  static F load_lanes(const float* p) { return load(p); }
+};
+
+// One query (a token's head) and the positions [begin, end) that it sees.
+struct Query {
+  const float* q;
+  float* out;
+  float* scores;  // by position, room for whole chunks
+  int begin;
+  int end;
+  float total;
+};
+
+template <class Cache> struct Pages {
+  const typename Cache::Element* base;
+  const int32_t* table;
+  size_t page_stride;
+  const typename Cache::Element* page(int position) const {
+    return base + static_cast<size_t>(table[position / kPageSize]) * page_stride;
+  }
+};
+
+// scores[position] = dot * scale for all positions of the pages that hold [begin, end).
+template <class Cache, int Q>
+inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries,
+                       int begin, int end) {
+  const F scale = set(args.scale);
+  for (int first = begin / kPageSize * kPageSize; first < end; first += kPageSize) {
+    const auto* page = keys.page(first);
+    for (int lane = 0; lane < kPageSize; lane += kLanes) {
+      if (first + lane >= end) break;
+      F dot[Q];
+      for (int i = 0; i < Q; ++i) dot[i] = set(0.0f);
+      for (int d = 0; d < args.head_dim; ++d) {
+        const F k = Cache::load_lanes(page + d * kPageSize + lane);
+#pragma GCC unroll 8
+        for (int i = 0; i < Q; ++i) dot[i] = fma(set(queries[i].q[d]), k, dot[i]);
+      }
+      for (int i = 0; i < Q; ++i) {
+        F s = mul(dot[i], scale);
+        if (args.softcap != 0.0f) s = soft_cap(s, set(args.softcap));
+        store(queries[i].scores + first + lane, s);
+      }
+    }
+  }
+}
+
+// Scores become weights exp(score - maximum), zero outside [begin, end); `total` is their striped sum.
+inline void softmax_weights(Query& query) {
+  const int first = query.begin / kWidth * kWidth;
+  const int last = (query.end + kWidth - 1) / kWidth * kWidth;
+  float maximum = query.scores[query.begin];
+  for (int j = query.begin; j < query.end; ++j) {
+    maximum = query.scores[j] > maximum ? query.scores[j] : maximum;
+  }
+  const F m = set(maximum);
+  for (int j = first; j < last; j += kLanes) {
+    store(query.scores + j, exp(sub(load(query.scores + j), m)));
+  }
+  // Adding +0 to a sum of weights, which is never -0, changes nothing.
+  for (int j = first; j < query.begin; ++j) query.scores[j] = 0.0f;
+  for (int j = query.end; j < last; ++j) query.scores[j] = 0.0f;
+  ScalarTree tree;
+  for (int chunk = first / kChunk; chunk * kChunk < last; ++chunk) {
+    const int from = chunk * kChunk > first ? chunk * kChunk : first;
+    const int to = (chunk + 1) * kChunk < last ? (chunk + 1) * kChunk : last;
+    Wide lanes = zero_wide();
+    for (int j = from; j < to; j += kWidth) lanes = add(lanes, load_wide(query.scores + j));
+    tree.push(chunk, fold(lanes));
+  }
+  query.total = tree.root();
+}
+
+// acc[i] += weight * value for positions [begin, end) of one page and one register of features.
+template <class Cache, int Q>
+inline void value_rows(const typename Cache::Element* rows, int head_dim, const Query* queries,
+                       int begin, int end, F* acc) {
+  for (int j = begin; j < end; ++j) {
+    const F v = Cache::load_lanes(rows + (j % kPageSize) * head_dim);
+#pragma GCC unroll 8
+    for (int i = 0; i < Q; ++i) acc[i] = fma(set(queries[i].scores[j]), v, acc[i]);
+  }
+}
+
+inline int larger(int a, int b) { return a > b ? a : b; }
+inline int smaller(int a, int b) { return a < b ? a : b; }
+
+// The chunk sum of one register of features, for positions [from, to) of a chunk. A query takes exactly the
+// positions that it sees: where the queries differ, each goes alone.
+template <class Cache, int Q>
+inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature,
+                         const Query* queries, int from, int to, F* acc) {
+  for (int i = 0; i < Q; ++i) acc[i] = set(0.0f);
+  for (int first = from / kPageSize * kPageSize; first < to; first += kPageSize) {
+    const auto* rows = values.page(first) + feature;
+    const int page_begin = larger(first, from);
+    const int page_end = smaller(first + kPageSize, to);
+    int common_begin = page_begin;
+    int common_end = page_end;
+    for (int i = 0; i < Q; ++i) {
+      common_begin = larger(common_begin, queries[i].begin);
+      common_end = smaller(common_end, queries[i].end);
+    }
+    if (common_begin >= common_end) {
+      for (int i = 0; i < Q; ++i) {
+        value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin),
+                             smaller(page_end, queries[i].end), acc + i);
+      }
+      continue;
+    }
+    for (int i = 0; i < Q; ++i) {
+      value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin),
+                           common_begin, acc + i);
+    }
+    value_rows<Cache, Q>(rows, head_dim, queries, common_begin, common_end, acc);
+    for (int i = 0; i < Q; ++i) {
+      value_rows<Cache, 1>(rows, head_dim, queries + i, common_end,
+                           smaller(page_end, queries[i].end), acc + i);
+    }
+  }
+}
+
+template <class Cache, int Q>
+inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Query* queries,
+                       int begin, int end, float* slots) {
+  const int width = args.head_dim;
+  alignas(64) float sums[Q][kMaxHeadDim];
+  VectorTree trees[Q];
+  for (int i = 0; i < Q; ++i) {
+    trees[i] = VectorTree{slots + i * VectorTree::kLevels * width, width};
+  }
+  for (int chunk = begin / kChunk; chunk * kChunk < end; ++chunk) {
+    const int from = larger(chunk * kChunk, begin);
+    const int to = smaller((chunk + 1) * kChunk, end);
+    for (int feature = 0; feature < width; feature += kLanes) {
+      F acc[Q];
+      chunk_values<Cache, Q>(values, width, feature, queries, from, to, acc);
+      for (int i = 0; i < Q; ++i) store(sums[i] + feature, acc[i]);
+    }
+    for (int i = 0; i < Q; ++i) {
+      if (queries[i].begin < to && queries[i].end > from) trees[i].push(chunk, sums[i]);
+    }
+  }
+  for (int i = 0; i < Q; ++i) {
+    trees[i].root(sums[i]);
+    const F total = set(queries[i].total);
+    for (int d = 0; d < width; d += kLanes) {
+      store(queries[i].out + d, div(load(sums[i] + d), total));
+    }
+  }
+}
+
+template <class Cache, int Q>
+inline void attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pages<Cache>& values,
+                   Query* queries, float* slots) {
+  int begin = queries[0].begin;
+  int end = queries[0].end;
+  for (int i = 1; i < Q; ++i) {
+    begin = smaller(begin, queries[i].begin);
+    end = larger(end, queries[i].end);
+  }
+  score_tile<Cache, Q>(args, keys, queries, begin, end);
+  for (int i = 0; i < Q; ++i) softmax_weights(queries[i]);
+  value_tile<Cache, Q>(args, values, queries, begin, end, slots);
+}
+
+constexpr int kQueries = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;  // no bit depends on it
+
+template <class Cache>
+inline void attention_for(const AttentionArgs& args, int token_begin, int token_end, int kv_head,
+                          float* scratch) {
+  const size_t page_stride = static_cast<size_t>(args.kv_heads) * kPageSize * args.head_dim;
+  const size_t head_offset = static_cast<size_t>(kv_head) * kPageSize * args.head_dim;
+  const int32_t* table = args.page_tables + static_cast<ptrdiff_t>(args.sequences[token_begin]) *
+                                                args.pages_per_table;
+  using Element = typename Cache::Element;
+  const Pages<Cache> keys{static_cast<const Element*>(args.keys) + head_offset, table, page_stride};
+  const Pages<Cache> values{static_cast<const Element*>(args.values) + head_offset, table,
+                            page_stride};
+  const int group = args.heads / args.kv_heads;
+  const int last_position = args.positions[token_end - 1];
+  const size_t padded = (static_cast<size_t>(last_position) + kChunk) / kChunk * kChunk;
+  float* slots = scratch + kQueries * padded;
+
+  Query queries[kQueries];
+  int count = 0;
+  const auto flush = [&] {
+    int i = 0;
+    const auto take = [&]<int Q>() {
+      for (; i + Q <= count; i += Q) attend<Cache, Q>(args, keys, values, queries + i, slots);
+    };
+    if constexpr (kQueries > 4) take.template operator()<8>();
+    if constexpr (kQueries > 1) take.template operator()<4>();
+    if constexpr (kQueries > 1) take.template operator()<2>();
+    take.template operator()<1>();
+    count = 0;
+  };
+  for (int token = token_begin; token < token_end; ++token) {
+    const int end = args.positions[token] + 1;
+    const int begin = args.window > 0 && end > args.window ? end - args.window : 0;
+    for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+      const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.heads + h) * args.head_dim;
+      queries[count] = {args.q + at, args.out + at, scratch + count * padded, begin, end, 0.0f};
+      if (++count == kQueries) flush();
+    }
+  }
+  flush();
+}
+
+inline void attention(const AttentionArgs& args, int begin, int end, int kv_head, float* scratch) {
+  if (args.half) attention_for<HalfCache>(args, begin, end, kv_head, scratch);
+  else attention_for<FloatCache>(args, begin, end, kv_head, scratch);
+}
+
+inline bool kv_write_half(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,
+                          int slot) {
+  uint16_t* keys = static_cast<uint16_t*>(args.keys) + page_head;
+  uint16_t* values = static_cast<uint16_t*>(args.values) + page_head + slot * args.head_dim;
+  uint16_t largest = 0;
+  uint16_t lanes[kLanes];
+  for (int d = 0; d < args.head_dim; d += kLanes) {
+    store_f16(lanes, load(k + d));
+    store_f16(values + d, load(v + d));
+    for (int i = 0; i < kLanes; ++i) {
+      keys[(d + i) * kPageSize + slot] = lanes[i];
+      const uint16_t magnitude_k = lanes[i] & 0x7fff;
+      const uint16_t magnitude_v = values[d + i] & 0x7fff;
+      largest = magnitude_k > largest ? magnitude_k : largest;
+      largest = magnitude_v > largest ? magnitude_v : largest;
+    }
+  }
+  return largest < 0x7c00;
+}
+
+inline bool kv_write_float(const KvWriteArgs& args, const float* k, const float* v,
+                           size_t page_head, int slot) {
+  float* keys = static_cast<float*>(args.keys) + page_head;
+  float* values = static_cast<float*>(args.values) + page_head + slot * args.head_dim;
+  for (int d = 0; d < args.head_dim; ++d) {
+    keys[d * kPageSize + slot] = k[d];
+    values[d] = v[d];
+  }
+  return all_finite(k, args.head_dim) && all_finite(v, args.head_dim);
+}
+
+// False if a key or value of the token is not finite after rounding.
+inline bool kv_write(const KvWriteArgs& args, int token) {
+  const int position = args.positions[token];
+  const ptrdiff_t table = static_cast<ptrdiff_t>(args.sequences[token]) * args.pages_per_table;
+  const int32_t page = args.page_tables[table + position / kPageSize];
+  bool finite = true;
+  for (int h = 0; h < args.kv_heads; ++h) {
+    const size_t page_head =
+        (static_cast<size_t>(page) * args.kv_heads + h) * kPageSize * args.head_dim;
+    const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.kv_heads + h) * args.head_dim;
+    const auto write = args.half ? kv_write_half : kv_write_float;
+    finite &= write(args, args.k + at, args.v + at, page_head, position % kPageSize);
+  }
+  return finite;
+}
+
+}  // namespace isobit::ISOBIT_TARGET

@@ -1,0 +1,57 @@
+// The kernels of one instruction set. Compiled once per target, with ISOBIT_TARGET as the namespace's name.
+#include "attention.h"
+#include "linear.h"
+
+namespace isobit::ISOBIT_TARGET {
+namespace {
+
+template <F (*kFunction)(F)> void apply(const float* x, float* y, size_t count) {
+  map([](F a) { return kFunction(a); }, y, count, x);
+}
+F sine_of(F x) {
+  F s;
+  F c;
+  sincos(x, s, c);
+  return s;
+}
+F cosine_of(F x) {
+  F s;
+  F c;
+  sincos(x, s, c);
+  return c;
+}
+
+}  // namespace
+
+#define ISOBIT_STRING_(x) #x
+#define ISOBIT_STRING(x) ISOBIT_STRING_(x)
+
+extern const Kernels kernels;
+const Kernels kernels = {
+    ISOBIT_STRING(ISOBIT_TARGET),
+    linear_kernel,
+    quantize_int8,
+    quantize_int16,
+    all_finite,
+    rms_norm,
+    rope_angles,
+    rope,
+    kv_write,
+    attention,
+    silu_mul,
+    gelu_mul,
+    add_arrays,
+    scale_array,
+    softcap_array,
+    apply<exp>,
+    apply<sigmoid>,
+    apply<silu>,
+    apply<gelu>,
+    apply<tanh>,
+    apply<sine_of>,
+    apply<cosine_of>,
+    apply<log>,
+    sum_striped,
+};
+
+}  // namespace isobit::ISOBIT_TARGET

@@ -1,0 +1,229 @@
+// The Python side of the executor: every check of shapes and ranges is made here or in isobit.backends.cpu.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "cpu.h"
+#include "guard.h"
+#include "pack.h"
+#include "steps.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace isobit {
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using IntTable = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using CacheArray = nb::ndarray<nb::ndim<5>, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
+
+const Kernels& require_kernels(const std::string& isa) {
+  const Kernels* k = find_kernels(isa);
+  if (k == nullptr) throw nb::value_error("unknown or unavailable instruction set");
+  return *k;
+}
+
+std::vector<float> copy_of(const Floats& a) { return {a.data(), a.data() + a.size()}; }
+
+Matrix new_matrix(size_t rows, size_t columns) {
+  auto* data = new float[rows * columns + 1];
+  nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<float*>(p); });
+  return Matrix(data, {rows, columns}, owner);
+}
+
+// An executor being built and used from Python. Weights' file bytes are kept alive with it.
+class Session {
+ public:
+  Session(const std::string& isa, int threads, bool two_pass)
+      : executor_(require_kernels(isa), threads, two_pass) {}
+
+  int add_weight(Bytes raw, int ggml_id, int rows, int columns, bool pack) {
+    const auto format = weight_format(ggml_id);
+    if (!format) throw nb::value_error("weight type without kernels");
+    if (row_bytes(*format, columns) * rows != raw.size()) throw nb::value_error("weight size");
+    raws_.push_back(raw);
+    const std::span<const uint8_t> bytes(raw.data(), raw.size());
+    nb::gil_scoped_release release;
+    return executor_.add_weight(bytes, *format, rows, columns, pack);
+  }
+
+  void linear(int op, int out, int x, int weight, std::optional<Floats> bias, bool first) {
+    if (first) executor_.add_step(op, make_round(x, is_integer(executor_.weight(weight).format)));
+    const int b = bias ? executor_.add_vector(copy_of(*bias)) : -1;
+    executor_.add_step(op, make_linear(out, x, weight, b));
+  }
+
+  Matrix forward(Ints tokens, Ints positions, Ints sequences, IntTable tables, Ints wanted,
+                 CacheArray keys, CacheArray values, int logits, std::optional<nb::callable> observer) {
+    const BatchView batch{static_cast<int>(tokens.size()),
+                          tokens.data(),
+                          positions.data(),
+                          sequences.data(),
+                          tables.data(),
+                          static_cast<int>(tables.shape(1)),
+                          {wanted.data(), wanted.size()}};
+    const CacheView cache{static_cast<uint8_t*>(keys.data()), static_cast<uint8_t*>(values.data()),
+                          keys.nbytes() / keys.shape(0), keys.itemsize() == 2};
+    Executor::Observer watch;
+    if (observer) {
+      watch = [&](int op) {
+        nb::gil_scoped_acquire acquire;
+        (*observer)(op);
+      };
+    }
+    {
+      nb::gil_scoped_release release;
+      executor_.forward(batch, cache, watch);
+    }
+    return rows(logits, static_cast<int>(wanted.size()));
+  }
+
+  // A copy of the first rows of a buffer.
+  Matrix rows(int buffer, int count) {
+    const Buffer& b = executor_.buffer(buffer);
+    Matrix out = new_matrix(count, b.width);
+    std::memcpy(out.data(), b.data.data(), sizeof(float) * count * b.width);
+    return out;
+  }
+
+  Executor& executor() { return executor_; }
+
+ private:
+  Executor executor_;
+  std::vector<Bytes> raws_;
+};
+
+void bind_session(nb::module_& m) {
+  nb::class_<Session>(m, "Session")
+      .def(nb::init<const std::string&, int, bool>(), "isa"_a, "threads"_a, "two_pass"_a)
+      .def("add_buffer", [](Session& s, int width) { return s.executor().add_buffer(width); })
+      .def("add_vector",
+           [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
+      .def("add_weight", &Session::add_weight)
+      .def("embed", [](Session& s, int op, int out, int w) { s.executor().add_step(op, make_embed(out, w)); })
+      .def("rms_norm",
+           [](Session& s, int op, int out, int x, int w, float eps, int heads) {
+             s.executor().add_step(op, make_rms_norm(out, x, w, eps, heads));
+           })
+      .def("linear", &Session::linear, "op"_a, "out"_a, "x"_a, "weight"_a, "bias"_a.none(), "first"_a)
+      .def("rope_angles",
+           [](Session& s, int op, int inv_freq, float mscale, int angles) {
+             s.executor().add_step(op, make_rope_angles(inv_freq, mscale, angles));
+           })
+      .def("rope",
+           [](Session& s, int op, int x, int heads, bool interleaved, int half, int angles) {
+             s.executor().add_step(op, make_rope(x, heads, interleaved, half, angles));
+           })
+      .def("kv_write",
+           [](Session& s, int op, int k, int v, int layer, int kv_heads, int head_dim) {
+             s.executor().add_step(op, make_kv_write(k, v, layer, kv_heads, head_dim));
+           })
+      .def("attention",
+           [](Session& s, int op, int out, int q, int layer, int heads, int kv_heads, int head_dim,
+              float scale, int window, float softcap) {
+             const AttentionShape shape{layer, heads, kv_heads, head_dim, scale, window, softcap};
+             s.executor().add_step(op, make_attention(out, q, shape));
+           })
+      .def("gated",
+           [](Session& s, int op, int out, int gate, int up, bool gelu) {
+             s.executor().add_step(op, make_gated(out, gate, up, gelu));
+           })
+      .def("add", [](Session& s, int op, int out, int a, int b) { s.executor().add_step(op, make_add(out, a, b)); })
+      .def("scale", [](Session& s, int op, int x, float f) { s.executor().add_step(op, make_scale(x, f)); })
+      .def("softcap", [](Session& s, int op, int x, float c) { s.executor().add_step(op, make_softcap(x, c)); })
+      .def("select_rows",
+           [](Session& s, int op, int out, int x) { s.executor().add_step(op, make_select_rows(out, x)); })
+      .def("check_finite", [](Session& s, int op, int x) { s.executor().add_step(op, make_check_finite(x)); })
+      .def("forward", &Session::forward, "tokens"_a, "positions"_a, "sequences"_a, "tables"_a, "wanted"_a,
+           "keys"_a, "values"_a, "logits"_a, "observer"_a.none())
+      .def("rows", &Session::rows)
+      .def("packed_bytes", [](Session& s) { return s.executor().packed_bytes(); });
+}
+
+Matrix apply_function(const std::string& isa, const std::string& name, Floats x) {
+  const Kernels& k = require_kernels(isa);
+  const std::map<std::string, ArrayKernel> functions = {
+      {"exp", k.exp}, {"sigmoid", k.sigmoid}, {"silu", k.silu}, {"gelu", k.gelu},
+      {"tanh", k.tanh}, {"sin", k.sin}, {"cos", k.cos}, {"log", k.log}};
+  const auto found = functions.find(name);
+  if (found == functions.end()) throw nb::value_error("unknown function");
+  Matrix y = new_matrix(1, x.size());
+  const FloatGuard guard;
+  found->second(x.data(), y.data(), x.size());
+  return y;
+}
+
+// IEEE mode of the calling thread as a context manager.
+class IeeeMode {
+ public:
+  void enter() {
+    saved_ = FloatGuard::read();
+    FloatGuard::write(FloatGuard::kDefault);
+  }
+  void exit() { FloatGuard::write(saved_); }
+
+ private:
+  FloatGuard::Word saved_ = FloatGuard::kDefault;
+};
+
+void bind_machine(nb::module_& m) {
+  m.def("available_isas", [] {
+    std::vector<std::string> names;
+    for (const Kernels* k : available_kernels()) names.emplace_back(k->name);
+    return names;
+  });
+  m.def("default_isa", [] { return std::string(available_kernels().back()->name); });
+  m.def("cpu_features", cpu_features);
+  m.def("default_threads", usable_cores);
+  m.def("build_info", [] {
+    return std::map<std::string, std::string>{{"compiler", __VERSION__}, {"version", ISOBIT_VERSION}};
+  });
+  m.def("flush_to_zero", [] { FloatGuard::write(FloatGuard::kDefault | FloatGuard::kFlushToZero); },
+        "Switches flush-to-zero on in the calling thread, as some libraries do; for tests.");
+  nb::class_<IeeeMode>(m, "ieee_mode")
+      .def(nb::init<>())
+      .def("__enter__", &IeeeMode::enter)
+      .def("__exit__", [](IeeeMode& g, nb::args) { g.exit(); });
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "The CPU kernels of Isobit.";
+  nb::exception<NonFinite>(m, "NonFinite");
+  nb::register_exception_translator(
+      [](const std::exception_ptr& p, void*) {
+        try {
+          std::rethrow_exception(p);
+        } catch (const NonFinite& e) {
+          const nb::object type = nb::module_::import_("isobit._native").attr("NonFinite");
+          PyErr_SetObject(type.ptr(), nb::make_tuple(e.op, e.token).ptr());
+        }
+      });
+  bind_session(m);
+  bind_machine(m);
+  m.def("apply_function", apply_function, "isa"_a, "name"_a, "x"_a);
+  m.def("sum_striped", [](const std::string& isa, Floats x) {
+    const FloatGuard guard;
+    return require_kernels(isa).sum_striped(x.data(), x.size());
+  });
+  m.def("row_values", [](Bytes raw, int ggml_id, int columns) {
+    const auto format = weight_format(ggml_id);
+    if (!format || row_bytes(*format, columns) != raw.size()) throw nb::value_error("row size");
+    Matrix out = new_matrix(1, columns);
+    const FloatGuard guard;
+    row_values(*format, raw.data(), columns, out.data());
+    return out;
+  });
+}
+
+}  // namespace isobit

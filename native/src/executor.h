@@ -1,0 +1,138 @@
+// A program made ready for the CPU: packed weights, a list of steps, and the threads that walk through it together.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "isobit/kernels.h"
+#include "thread_pool.h"
+
+namespace isobit {
+
+// A token's features, [rows, width] float32, aligned for the kernels.
+struct Buffer {
+  int width = 0;
+  std::vector<float> data;
+};
+
+struct PackedWeight {
+  WeightFormat format;
+  int rows;
+  int columns;
+  int tiles;
+  size_t tile_bytes;
+  std::shared_ptr<uint8_t[]> data;
+  std::span<const uint8_t> raw;  // the file's bytes; kept alive by the caller
+};
+
+// Tokens rounded for integer weights; consecutive linear operations on one input share it.
+struct Rounded {
+  std::vector<int8_t> low, high;
+  std::vector<float> scale;
+  std::vector<int32_t> sums;
+  Activations view{};
+};
+
+struct BatchView {
+  int tokens;
+  const int32_t* ids;
+  const int32_t* positions;
+  const int32_t* sequences;
+  const int32_t* page_tables;
+  int pages_per_table;
+  std::span<const int32_t> wanted;
+};
+
+struct CacheView {
+  uint8_t* keys;  // [layers, ...]
+  uint8_t* values;
+  size_t layer_bytes;
+  bool half;
+};
+
+// What a forward pass knows: the batch, and where a first error was met.
+struct Run {
+  BatchView batch;
+  CacheView cache;
+  int rows;  // tokens, or the wanted rows after select_rows
+  std::atomic<uint64_t>* error;
+  int op;
+
+  // Keeps the earliest (operation, token).
+  void report(int token) const {
+    const uint64_t place = static_cast<uint64_t>(op) << 32 | static_cast<uint32_t>(token);
+    uint64_t seen = error->load();
+    while (place < seen && !error->compare_exchange_weak(seen, place)) {
+    }
+  }
+};
+
+class Executor;
+
+// A unit of work is what one thread takes at a time; units of a step are independent of each other.
+struct Step {
+  virtual ~Step() = default;
+  virtual void prepare(Executor&, const Run&) {}
+  virtual int units(const Executor&, const Run&) const = 0;
+  virtual void run(Executor&, const Run&, int unit, int thread) = 0;
+  int op = 0;              // index in the program
+  bool barrier = true;     // the next step reads what this one writes
+  bool selects = false;    // later steps work on the wanted rows
+};
+
+class NonFinite : public std::runtime_error {
+ public:
+  NonFinite(int op, int token) : std::runtime_error("non-finite value"), op(op), token(token) {}
+  int op;
+  int token;
+};
+
+class Executor {
+ public:
+  // Called between operations with the operation's index.
+  using Observer = std::function<void(int op)>;
+
+  Executor(const Kernels& kernels, int threads, bool two_pass);
+
+  int add_buffer(int width);
+  // With `pack` false the weight serves embed only, which reads the file's bytes.
+  int add_weight(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack);
+  int add_vector(std::vector<float> values);
+  void add_step(int op, std::unique_ptr<Step> step);
+
+  // Runs all steps; the result is in buffer `logits`. Throws NonFinite.
+  void forward(const BatchView& batch, const CacheView& cache, const Observer& observer);
+
+  Buffer& buffer(int index) { return buffers_[index]; }
+  const PackedWeight& weight(int index) const { return weights_[index]; }
+  const std::vector<float>& vector(int index) const { return vectors_[index]; }
+  const Kernels& kernels() const { return kernels_; }
+  bool two_pass() const { return two_pass_; }
+  int threads() const { return pool_.threads(); }
+  std::vector<float>& scratch(int thread) { return scratch_[thread]; }
+  Rounded& rounded() { return rounded_; }
+  size_t packed_bytes() const;
+
+ private:
+  void prepare(Run run);
+  void walk(int thread, Run run, const Observer& observer);
+
+  const Kernels& kernels_;
+  const bool two_pass_;
+  ThreadPool pool_;
+  std::vector<Buffer> buffers_;
+  std::vector<PackedWeight> weights_;
+  std::vector<std::vector<float>> vectors_;
+  std::vector<std::unique_ptr<Step>> steps_;
+  std::unique_ptr<std::atomic<int>[]> next_unit_;
+  std::vector<std::vector<float>> scratch_;
+  Rounded rounded_;
+  std::atomic<uint64_t> error_{};
+};
+
+}  // namespace isobit

@@ -1,0 +1,214 @@
+"""The CPU backend: a program becomes the steps of a native session, and a forward pass is one native call."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from isobit import _native
+from isobit.backends.base import Activations, Observer
+from isobit.errors import InputError, NumericsError, UnsupportedError
+from isobit.ops import (
+    Add,
+    Attention,
+    Batch,
+    Embed,
+    GatedActivation,
+    KVCache,
+    KvWrite,
+    Linear,
+    Op,
+    Program,
+    RmsNorm,
+    Rope,
+    RopeTable,
+    Scale,
+    SelectRows,
+    Softcap,
+    Weight,
+    check_batch,
+)
+
+MAX_HEAD_DIM = 256
+
+
+class CpuRunner:
+    """A program ready to run on the CPU.
+
+    `threads` counts the calling one; `isa` is one of `_native.available_isas()` (None: the best).
+    Neither changes a bit of any result.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        activations: Activations = "int8",
+        threads: int | None = None,
+        isa: str | None = None,
+    ) -> None:
+        self.program = program
+        self.isa = _checked_isa(isa)
+        self.threads = _checked_threads(threads)
+        if program.head_dim % 16 or program.head_dim > MAX_HEAD_DIM:
+            raise UnsupportedError(
+                f"head_dim is {program.head_dim}; the CPU backend needs a multiple of 16, at most {MAX_HEAD_DIM}"
+            )
+        self._session: _native.Session | None = _native.Session(
+            self.isa, self.threads, activations == "int16"
+        )
+        build = _SessionBuilder(self._session, program)
+        self._buffers = build.buffers
+
+    def forward(
+        self, batch: Batch, cache: KVCache, observer: Observer | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Runs the program; see `Runner.forward`."""
+        if self._session is None:
+            raise InputError("this model was closed; load it again")
+        check_batch(batch, self.program.vocabulary_size, cache)
+        watch = self._watch(batch, cache, observer) if observer else None
+        try:
+            return self._session.forward(
+                batch.tokens,
+                batch.positions,
+                batch.sequences,
+                batch.page_tables,
+                batch.wanted,
+                cache.keys.view(np.uint16) if cache.keys.dtype == np.float16 else cache.keys,
+                cache.values.view(np.uint16) if cache.values.dtype == np.float16 else cache.values,
+                self._buffers["logits"],
+                watch,
+            )
+        except _native.NonFinite as error:
+            op, token = error.args
+            raise NumericsError(
+                f"a non-finite value (infinity or NaN) appeared in {self.program.labels[op]}, "
+                f"token {token} of the batch; the weights or their quantisation are at fault"
+            ) from None
+
+    def close(self) -> None:
+        """Ends the threads and releases the packed weights."""
+        self._session = None
+
+    def _watch(self, batch: Batch, cache: KVCache, observer: Observer) -> _native.NativeObserver:
+        """Hands each operation's output to `observer`."""
+        session = self._session
+        assert session is not None
+
+        def watch(index: int) -> None:
+            op = self.program.ops[index]
+            after_select = any(isinstance(o, SelectRows) for o in self.program.ops[: index + 1])
+            rows = len(batch.wanted) if after_select else len(batch.tokens)
+            if isinstance(op, KvWrite):
+                dtype = cache.keys.dtype
+                both = [session.rows(self._buffers[name], rows) for name in (op.k, op.v)]
+                observer(index, np.concatenate(both, axis=1).astype(dtype).astype(np.float32))
+            else:
+                name = op.x if isinstance(op, Rope | Scale | Softcap) else op.out
+                observer(index, session.rows(self._buffers[name], rows))
+
+        return watch
+
+
+def _checked_isa(isa: str | None) -> str:
+    available = _native.available_isas()
+    if isa is None:
+        return _native.default_isa()
+    if isa not in available:
+        raise InputError(f"instruction set {isa!r} is not available here; choose from {', '.join(available)}")
+    return isa
+
+
+def _checked_threads(threads: int | None) -> int:
+    if threads is None:
+        return _native.default_threads()
+    if not 1 <= threads <= 1024:
+        raise InputError(f"threads is {threads}; expected 1 to 1024")
+    return threads
+
+
+class _SessionBuilder:
+    """Translates operations to native steps."""
+
+    def __init__(self, session: _native.Session, program: Program) -> None:
+        self.session = session
+        self.program = program
+        self.buffers = {name: session.add_buffer(width) for name, width in program.buffers.items()}
+        self._weights: dict[tuple[str, bool], int] = {}
+        self._angles: dict[int, int] = {}
+        self._rounded: str | None = None  # the buffer whose rounded form is at hand
+        for index, op in enumerate(program.ops):
+            self._add(index, op)
+        session.check_finite(len(program.ops) - 1, self.buffers["logits"])
+
+    def _weight(self, weight: Weight, pack: bool) -> int:
+        """Packs each matrix once, however often it is used (tied embeddings)."""
+        key = (weight.name, pack)
+        if key not in self._weights:
+            rows, columns = weight.shape
+            self._weights[key] = self.session.add_weight(
+                weight.data, weight.type.ggml_id, rows, columns, pack
+            )
+        return self._weights[key]
+
+    def _angle_buffer(self, index: int, table: RopeTable) -> int:
+        """Angles are computed once per pass and frequency table."""
+        if id(table) not in self._angles:
+            buffer = self.session.add_buffer(2 * len(table.inv_freq))
+            vector = self.session.add_vector(table.inv_freq)
+            self.session.rope_angles(index, vector, table.mscale, buffer)
+            self._angles[id(table)] = buffer
+        return self._angles[id(table)]
+
+    def _linear(self, index: int, op: Linear) -> None:
+        weight = self._weight(op.weight, pack=True)
+        integer = op.weight.type.block_size > 1
+        first = not (integer and self._rounded == op.x)
+        b = self.buffers
+        self.session.linear(index, b[op.out], b[op.x], weight, op.bias, first)
+        self._rounded = op.x if integer and op.out != op.x else None
+
+    def _add(self, index: int, op: Op) -> None:
+        s, b = self.session, self.buffers
+        if isinstance(op, Linear):
+            self._linear(index, op)
+            return
+        self._rounded = None
+        if isinstance(op, Embed):
+            s.embed(index, b[op.out], self._weight(op.weight, pack=False))
+        elif isinstance(op, RmsNorm):
+            s.rms_norm(index, b[op.out], b[op.x], s.add_vector(op.weight), op.eps, op.heads)
+        elif isinstance(op, Rope):
+            angles = self._angle_buffer(index, op.table)
+            style = op.table.style == "interleaved"
+            s.rope(index, b[op.x], op.heads, style, len(op.table.inv_freq), angles)
+        elif isinstance(op, KvWrite):
+            p = self.program
+            s.kv_write(index, b[op.k], b[op.v], op.layer, p.num_kv_heads, p.head_dim)
+        elif isinstance(op, Attention):
+            self._attention(index, op)
+        elif isinstance(op, GatedActivation):
+            s.gated(index, b[op.out], b[op.gate], b[op.up], op.activation == "gelu")
+        elif isinstance(op, Add):
+            s.add(index, b[op.out], b[op.a], b[op.b])
+        elif isinstance(op, Scale):
+            s.scale(index, b[op.x], op.factor)
+        elif isinstance(op, Softcap):
+            s.softcap(index, b[op.x], op.cap)
+        else:
+            s.select_rows(index, b[op.out], b[op.x])
+
+    def _attention(self, index: int, op: Attention) -> None:
+        p, b = self.program, self.buffers
+        self.session.attention(
+            index,
+            b[op.out],
+            b[op.q],
+            op.layer,
+            op.heads,
+            p.num_kv_heads,
+            p.head_dim,
+            op.scale,
+            op.window or 0,
+            op.softcap or 0.0,
+        )
