@@ -111,12 +111,18 @@ inline void linear_tile(const LinearArgs& args, int tile, int token) {
   alignas(64) float slots[VectorTree::kLevels * T * kWidth];
   alignas(64) float sums[T * kWidth];
   VectorTree tree{slots, T * kWidth};
+#ifdef ISOBIT_SPECIMEN
+  // Deliberately wrong, for the tests of certify: the tree of several tokens is shifted by one chunk.
+  constexpr uint32_t kShift = T > 1 ? 1 : 0;
+#else
+  constexpr uint32_t kShift = 0;
+#endif
   const uint8_t* chunk = args.tiles + static_cast<size_t>(tile) * args.tile_bytes;
   for (int column = 0; column < args.columns; column += kChunkColumns) {
     const int rest = (args.columns - column) / kBlockColumns;
     const int blocks = rest < 8 ? rest : 8;
     chunk_sums<C, S, kTwoPass, T>(chunk, blocks, args.activations, token, column, sums);
-    tree.push(column / kChunkColumns, sums);
+    tree.push(column / kChunkColumns + kShift, sums);
     chunk += header_bytes(S, blocks) + blocks * code_bytes(C);
   }
   tree.root(sums);

@@ -88,18 +88,19 @@ inline B lookup_b(const uint8_t* table, B index) {
 
 // acc + sum over the 4 bytes of each lane of (code - bias) * a, code unsigned and below kLimit, a signed;
 // bias = dot_bias<kLimit>. `a4` holds the same 4 bytes for every lane.
-template <int kLimit> constexpr int dot_bias = kLimit > 128 ? 128 : 0;
+template <int kLimit> constexpr int dot_bias = 0;
 template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
   const __m256i a = _mm256_set1_epi32(a4);
   const __m256i ones = _mm256_set1_epi16(1);
-  if constexpr (kLimit <= 128) {  // 2 * 127 * 127 fits in 16 bits
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, a), ones));
-  } else {  // |code - 128| <= 128, 2 * 128 * 127 fits; the sign moves to the activation
-    const __m256i centred = _mm256_xor_si256(codes, _mm256_set1_epi8(static_cast<char>(0x80)));
-    const __m256i pairs =
-        _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(a, centred));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, ones));
+  // Pairs are summed with saturation to 16 bits; 2 * 127 * 128 still fits, so the top bit of a code goes apart.
+  const __m256i low = kLimit > 128 ? and_b(codes, set_b(127)) : codes;
+  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(low, a), ones));
+  if constexpr (kLimit > 128) {
+    const __m256i top = and_b(shift_right_b<7>(codes), set_b(1));
+    const __m256i weight = _mm256_set1_epi16(128);
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(top, a), weight));
   }
+  return acc;
 }
 
 }  // namespace isobit::ISOBIT_TARGET

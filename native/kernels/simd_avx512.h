@@ -86,19 +86,19 @@ template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
   return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(a4));
 }
 #else
-template <int kLimit> constexpr int dot_bias = kLimit > 128 ? 128 : 0;
+template <int kLimit> constexpr int dot_bias = 0;
 template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
   const __m512i a = _mm512_set1_epi32(a4);
   const __m512i ones = _mm512_set1_epi16(1);
-  if constexpr (kLimit <= 128) {  // 2 * 127 * 127 fits in 16 bits
-    return _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, a), ones));
-  } else {  // |code - 128| <= 128, 2 * 128 * 127 fits; the sign moves to the activation
-    const __m512i centred = _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
-    const __mmask64 negative = _mm512_movepi8_mask(centred);
-    const __m512i signed_a = _mm512_mask_sub_epi8(a, negative, _mm512_setzero_si512(), a);
-    const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(centred), signed_a);
-    return _mm512_add_epi32(acc, _mm512_madd_epi16(pairs, ones));
+  // Pairs are summed with saturation to 16 bits; 2 * 127 * 128 still fits, so the top bit of a code goes apart.
+  const __m512i low = kLimit > 128 ? and_b(codes, set_b(127)) : codes;
+  acc = _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(low, a), ones));
+  if constexpr (kLimit > 128) {
+    const __m512i top = and_b(shift_right_b<7>(codes), set_b(1));
+    const __m512i weight = _mm512_set1_epi16(128);
+    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(top, a), weight));
   }
+  return acc;
 }
 #endif
 

@@ -40,21 +40,33 @@ Matrix new_matrix(size_t rows, size_t columns) {
   return Matrix(data, {rows, columns}, owner);
 }
 
-// An executor being built and used from Python. Weights' file bytes are kept alive with it.
-class Session {
+// The packed weights of a model. The file's bytes are kept alive with them.
+class Weights {
  public:
-  Session(const std::string& isa, int threads, bool two_pass)
-      : executor_(require_kernels(isa), threads, two_pass) {}
+  explicit Weights(int threads) : store_(std::make_shared<WeightStore>(threads)) {}
 
-  int add_weight(Bytes raw, int ggml_id, int rows, int columns, bool pack) {
+  int add(Bytes raw, int ggml_id, int rows, int columns, bool pack) {
     const auto format = weight_format(ggml_id);
     if (!format) throw nb::value_error("weight type without kernels");
     if (row_bytes(*format, columns) * rows != raw.size()) throw nb::value_error("weight size");
     raws_.push_back(raw);
     const std::span<const uint8_t> bytes(raw.data(), raw.size());
     nb::gil_scoped_release release;
-    return executor_.add_weight(bytes, *format, rows, columns, pack);
+    return store_->add(bytes, *format, rows, columns, pack);
   }
+  size_t bytes() const { return store_->bytes(); }
+  std::shared_ptr<const WeightStore> store() const { return store_; }
+
+ private:
+  std::shared_ptr<WeightStore> store_;
+  std::vector<Bytes> raws_;
+};
+
+// An executor being built and used from Python.
+class Session {
+ public:
+  Session(const Weights& weights, const std::string& isa, int threads, bool two_pass)
+      : executor_(weights.store(), require_kernels(isa), threads, two_pass) {}
 
   void linear(int op, int out, int x, int weight, std::optional<Floats> bias, bool first) {
     if (first) executor_.add_step(op, make_round(x, is_integer(executor_.weight(weight).format)));
@@ -99,16 +111,20 @@ class Session {
 
  private:
   Executor executor_;
-  std::vector<Bytes> raws_;
 };
 
 void bind_session(nb::module_& m) {
+  nb::class_<Weights>(m, "Weights")
+      .def(nb::init<int>(), "threads"_a)
+      .def("add", &Weights::add, "raw"_a, "ggml_id"_a, "rows"_a, "columns"_a, "pack"_a)
+      .def_prop_ro("bytes", &Weights::bytes);
   nb::class_<Session>(m, "Session")
-      .def(nb::init<const std::string&, int, bool>(), "isa"_a, "threads"_a, "two_pass"_a)
+      // A session reads its weights' file bytes: they live as long as it does.
+      .def(nb::init<const Weights&, const std::string&, int, bool>(), nb::keep_alive<1, 2>(), "weights"_a,
+           "isa"_a, "threads"_a, "two_pass"_a)
       .def("add_buffer", [](Session& s, int width) { return s.executor().add_buffer(width); })
       .def("add_vector",
            [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
-      .def("add_weight", &Session::add_weight)
       .def("embed", [](Session& s, int op, int out, int w) { s.executor().add_step(op, make_embed(out, w)); })
       .def("rms_norm",
            [](Session& s, int op, int out, int x, int w, float eps, int heads) {
@@ -145,8 +161,7 @@ void bind_session(nb::module_& m) {
       .def("check_finite", [](Session& s, int op, int x) { s.executor().add_step(op, make_check_finite(x)); })
       .def("forward", &Session::forward, "tokens"_a, "positions"_a, "sequences"_a, "tables"_a, "wanted"_a,
            "keys"_a, "values"_a, "logits"_a, "observer"_a.none())
-      .def("rows", &Session::rows)
-      .def("packed_bytes", [](Session& s) { return s.executor().packed_bytes(); });
+      .def("rows", &Session::rows);
 }
 
 Matrix apply_function(const std::string& isa, const std::string& name, Floats x) {

@@ -11,21 +11,7 @@ namespace {
 constexpr uint64_t kNoError = UINT64_MAX;
 }
 
-Executor::Executor(const Kernels& kernels, int threads, bool two_pass)
-    : kernels_(kernels), two_pass_(two_pass), pool_(threads), scratch_(threads) {}
-
-int Executor::add_buffer(int width) {
-  buffers_.push_back({width, {}});
-  return static_cast<int>(buffers_.size()) - 1;
-}
-
-int Executor::add_vector(std::vector<float> values) {
-  vectors_.push_back(std::move(values));
-  return static_cast<int>(vectors_.size()) - 1;
-}
-
-int Executor::add_weight(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns,
-                         bool pack) {
+int WeightStore::add(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack) {
   PackedWeight w{format, rows, columns, pack ? (rows + kTileRows - 1) / kTileRows : 0, 0, nullptr, raw};
   w.tile_bytes = packed_tile_bytes(format, columns);
   const size_t bytes = w.tile_bytes * w.tiles;
@@ -42,20 +28,42 @@ int Executor::add_weight(std::span<const uint8_t> raw, WeightFormat format, int 
   return static_cast<int>(weights_.size()) - 1;
 }
 
-void Executor::add_step(int op, std::unique_ptr<Step> step) {
-  step->op = op;
-  steps_.push_back(std::move(step));
-  next_unit_ = std::make_unique<std::atomic<int>[]>(steps_.size());
-}
-
-size_t Executor::packed_bytes() const {
+size_t WeightStore::bytes() const {
   size_t bytes = 0;
   for (const auto& w : weights_) bytes += w.tile_bytes * w.tiles;
   return bytes;
 }
 
+Executor::Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads,
+                   bool two_pass)
+    : weights_(std::move(weights)),
+      kernels_(kernels),
+      two_pass_(two_pass),
+      pool_(threads),
+      scratch_(threads) {}
+
+int Executor::add_buffer(int width) {
+  buffers_.push_back({width, {}});
+  return static_cast<int>(buffers_.size()) - 1;
+}
+
+int Executor::add_vector(std::vector<float> values) {
+  vectors_.push_back(std::move(values));
+  return static_cast<int>(vectors_.size()) - 1;
+}
+
+void Executor::add_step(int op, std::unique_ptr<Step> step) {
+  step->op = op;
+  steps_.push_back(std::move(step));
+  progress_ = std::make_unique<Progress[]>(steps_.size());
+}
+
 void Executor::prepare(Run run) {
-  for (size_t i = 0; i < steps_.size(); ++i) next_unit_[i].store(0, std::memory_order_relaxed);
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    progress_[i].taken.store(0, std::memory_order_relaxed);
+    progress_[i].done.store(0, std::memory_order_relaxed);
+  }
+  observed_.store(0);
   // Sized for every token: buffers after select_rows use the first rows only.
   for (auto& buffer : buffers_) {
     buffer.data.resize(static_cast<size_t>(run.batch.tokens) * buffer.width);
@@ -70,19 +78,27 @@ void Executor::prepare(Run run) {
 void Executor::walk(int thread, Run run, const Observer& observer) {
   for (size_t i = 0; i < steps_.size(); ++i) {
     Step& step = *steps_[i];
+    Progress& progress = progress_[i];
     run.op = step.op;
     const int units = step.units(*this, run);
-    for (int unit; (unit = next_unit_[i].fetch_add(1, std::memory_order_relaxed)) < units;) {
+    for (int unit; (unit = progress.taken.fetch_add(1, std::memory_order_relaxed)) < units;) {
       step.run(*this, run, unit, thread);
+      const uint32_t done = progress.done.fetch_add(1, std::memory_order_acq_rel) + 1;
+      if (done == static_cast<uint32_t>(units)) progress.done.notify_all();
     }
-    if (step.barrier || observer) pool_.barrier().wait();
+    pool_.wait_until(progress.done, units);
     if (step.selects) run.rows = static_cast<int>(run.batch.wanted.size());
-    const bool last_of_op = i + 1 == steps_.size() || steps_[i + 1]->op != step.op;
-    if (observer && last_of_op) {
-      if (thread == 0) observer(step.op);
-      pool_.barrier().wait();
-    }
+    if (observer) observe(thread, static_cast<int>(i), observer);
   }
+}
+
+// Thread 0 calls the observer after the last step of an operation; the others wait for it.
+void Executor::observe(int thread, int step, const Observer& observer) {
+  if (thread != 0) return pool_.wait_until(observed_, step + 1);
+  const size_t next = step + 1;
+  if (next == steps_.size() || steps_[next]->op != steps_[step]->op) observer(steps_[step]->op);
+  observed_.store(step + 1, std::memory_order_release);
+  observed_.notify_all();
 }
 
 void Executor::forward(const BatchView& batch, const CacheView& cache, const Observer& observer) {

@@ -26,8 +26,23 @@ struct PackedWeight {
   int columns;
   int tiles;
   size_t tile_bytes;
-  std::shared_ptr<uint8_t[]> data;
+  std::shared_ptr<uint8_t[]> data;  // null where the weight was not packed
   std::span<const uint8_t> raw;  // the file's bytes; kept alive by the caller
+};
+
+// A model's matrices, packed once. The layout is the same for every instruction set, thread count and setting, so
+// that several executors can share a store.
+class WeightStore {
+ public:
+  explicit WeightStore(int threads) : pool_(threads) {}
+  // Returns the matrix's index. With `pack` false the weight serves embed only, which reads the file's bytes.
+  int add(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack);
+  const PackedWeight& operator[](int index) const { return weights_[index]; }
+  size_t bytes() const;
+
+ private:
+  ThreadPool pool_;
+  std::vector<PackedWeight> weights_;
 };
 
 // Tokens rounded for integer weights; consecutive linear operations on one input share it.
@@ -81,7 +96,6 @@ struct Step {
   virtual int units(const Executor&, const Run&) const = 0;
   virtual void run(Executor&, const Run&, int unit, int thread) = 0;
   int op = 0;              // index in the program
-  bool barrier = true;     // the next step reads what this one writes
   bool selects = false;    // later steps work on the wanted rows
 };
 
@@ -97,11 +111,9 @@ class Executor {
   // Called between operations with the operation's index.
   using Observer = std::function<void(int op)>;
 
-  Executor(const Kernels& kernels, int threads, bool two_pass);
+  Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads, bool two_pass);
 
   int add_buffer(int width);
-  // With `pack` false the weight serves embed only, which reads the file's bytes.
-  int add_weight(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack);
   int add_vector(std::vector<float> values);
   void add_step(int op, std::unique_ptr<Step> step);
 
@@ -109,27 +121,34 @@ class Executor {
   void forward(const BatchView& batch, const CacheView& cache, const Observer& observer);
 
   Buffer& buffer(int index) { return buffers_[index]; }
-  const PackedWeight& weight(int index) const { return weights_[index]; }
+  const PackedWeight& weight(int index) const { return (*weights_)[index]; }
   const std::vector<float>& vector(int index) const { return vectors_[index]; }
   const Kernels& kernels() const { return kernels_; }
   bool two_pass() const { return two_pass_; }
   int threads() const { return pool_.threads(); }
   std::vector<float>& scratch(int thread) { return scratch_[thread]; }
   Rounded& rounded() { return rounded_; }
-  size_t packed_bytes() const;
 
  private:
   void prepare(Run run);
   void walk(int thread, Run run, const Observer& observer);
+  void observe(int thread, int step, const Observer& observer);
 
+  const std::shared_ptr<const WeightStore> weights_;
   const Kernels& kernels_;
   const bool two_pass_;
   ThreadPool pool_;
   std::vector<Buffer> buffers_;
-  std::vector<PackedWeight> weights_;
   std::vector<std::vector<float>> vectors_;
   std::vector<std::unique_ptr<Step>> steps_;
-  std::unique_ptr<std::atomic<int>[]> next_unit_;
+  // A thread goes on when every unit of a step is done. It waits for work that is being done, never for a thread:
+  // one that the system has put aside holds up nobody, unless it has taken a unit.
+  struct alignas(64) Progress {
+    std::atomic<int> taken{0};
+    std::atomic<uint32_t> done{0};
+  };
+  std::unique_ptr<Progress[]> progress_;
+  std::atomic<uint32_t> observed_{0};  // steps whose observer has returned
   std::vector<std::vector<float>> scratch_;
   Rounded rounded_;
   std::atomic<uint64_t> error_{};

@@ -56,19 +56,20 @@ int usable_cores() {
   return std::max(1, std::min(static_cast<int>(cores.size()), quota_cores()));
 }
 
-void wait_while(const std::atomic<uint32_t>& word, uint32_t old, int spins) {
-  for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+void ThreadPool::wait_until(const std::atomic<uint32_t>& word, uint32_t value) const {
+  for (int i = 0; i < spins_; ++i) {
+    if (word.load(std::memory_order_acquire) >= value) return;
     pause();
   }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  for (uint32_t seen; (seen = word.load(std::memory_order_acquire)) < value;) {
+    word.wait(seen, std::memory_order_acquire);
+  }
 }
 
 ThreadPool::ThreadPool(int threads)
     : threads_(threads),
       // A thread that spins while another waits for its core only delays it.
-      spins_(threads <= usable_cores() ? kSpins : 0),
-      barrier_(threads, spins_) {
+      spins_(threads <= usable_cores() ? kSpins : 0) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back(&ThreadPool::worker, this, i);
 }
 
@@ -81,24 +82,25 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(const std::function<void(int)>& work) {
   work_ = &work;
+  finished_.store(0, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
   {
     const FloatGuard guard;
     work(0);
   }
-  barrier_.wait();
+  wait_until(finished_, threads_ - 1);
 }
 
 void ThreadPool::worker(int thread) {
   const FloatGuard guard;
-  for (uint32_t seen = 0;;) {
-    wait_while(generation_, seen, spins_);
-    // run() returns only after every worker is done, so no generation is ever missed.
-    ++seen;
+  // run() returns only after every worker is done, so no generation is ever missed.
+  for (uint32_t generation = 1;; ++generation) {
+    wait_until(generation_, generation);
     if (stop_.load(std::memory_order_acquire)) return;
     (*work_)(thread);
-    barrier_.wait();
+    finished_.fetch_add(1, std::memory_order_acq_rel);
+    finished_.notify_all();
   }
 }
 

@@ -1,4 +1,4 @@
-// Persistent threads that run one function together, and the barrier they meet at.
+// Persistent threads that run one function together.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -6,31 +6,6 @@
 #include <vector>
 
 namespace isobit {
-
-// Waits while `word` equals `old`: first spinning, `spins` times, then asleep.
-void wait_while(const std::atomic<uint32_t>& word, uint32_t old, int spins);
-
-class Barrier {
- public:
-  Barrier(int threads, int spins) : threads_(threads), spins_(spins) {}
-  void wait() {
-    if (threads_ == 1) return;
-    const uint32_t generation = generation_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      generation_.store(generation + 1, std::memory_order_release);
-      generation_.notify_all();
-    } else {
-      wait_while(generation_, generation, spins_);
-    }
-  }
-
- private:
-  const int threads_;
-  const int spins_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-};
 
 class ThreadPool {
  public:
@@ -41,7 +16,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
-  Barrier& barrier() { return barrier_; }
+  // Returns once `word` has reached `value`: spins for a while, then sleeps until it is notified.
+  void wait_until(const std::atomic<uint32_t>& word, uint32_t value) const;
   // Runs work(thread) on every thread with a clean floating-point control register; returns when all are done.
   void run(const std::function<void(int)>& work);
 
@@ -50,9 +26,9 @@ class ThreadPool {
 
   const int threads_;
   const int spins_;
-  Barrier barrier_;
   const std::function<void(int)>* work_ = nullptr;
   std::atomic<uint32_t> generation_{0};
+  std::atomic<uint32_t> finished_{0};  // workers that are done with this generation
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

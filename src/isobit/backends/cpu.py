@@ -30,13 +30,15 @@ from isobit.ops import (
 )
 
 MAX_HEAD_DIM = 256
+SPECIMEN = "specimen"
+"""Kernels that are wrong on purpose: their order depends on the shape. For tests of certify."""
 
 
 class CpuRunner:
     """A program ready to run on the CPU.
 
     `threads` counts the calling one; `isa` is one of `_native.available_isas()` (None: the best).
-    Neither changes a bit of any result.
+    Neither changes a bit of any result. `weights`: those of another runner of the same program, to share them.
     """
 
     def __init__(
@@ -45,19 +47,37 @@ class CpuRunner:
         activations: Activations = "int8",
         threads: int | None = None,
         isa: str | None = None,
+        weights: PackedWeights | None = None,
     ) -> None:
         self.program = program
+        self.activations: Activations = activations
         self.isa = _checked_isa(isa)
         self.threads = _checked_threads(threads)
         if program.head_dim % 16 or program.head_dim > MAX_HEAD_DIM:
             raise UnsupportedError(
                 f"head_dim is {program.head_dim}; the CPU backend needs a multiple of 16, at most {MAX_HEAD_DIM}"
             )
+        self.weights = weights or PackedWeights(self.threads)
         self._session: _native.Session | None = _native.Session(
-            self.isa, self.threads, activations == "int16"
+            self.weights.native, self.isa, self.threads, activations == "int16"
         )
-        build = _SessionBuilder(self._session, program)
-        self._buffers = build.buffers
+        self._buffers = _SessionBuilder(self._session, self.weights, program).buffers
+
+    def variant(
+        self,
+        *,
+        activations: Activations | None = None,
+        threads: int | None = None,
+        isa: str | None = None,
+    ) -> CpuRunner:
+        """The same program and packed weights under other settings."""
+        return CpuRunner(
+            self.program,
+            activations or self.activations,
+            threads or self.threads,
+            isa or self.isa,
+            self.weights,
+        )
 
     def forward(
         self, batch: Batch, cache: KVCache, observer: Observer | None = None
@@ -114,7 +134,7 @@ def _checked_isa(isa: str | None) -> str:
     available = _native.available_isas()
     if isa is None:
         return _native.default_isa()
-    if isa not in available:
+    if isa not in available and isa != SPECIMEN:
         raise InputError(f"instruction set {isa!r} is not available here; choose from {', '.join(available)}")
     return isa
 
@@ -127,29 +147,35 @@ def _checked_threads(threads: int | None) -> int:
     return threads
 
 
+class PackedWeights:
+    """The matrices of a program in the layout of the kernels, each packed once however often it is used."""
+
+    def __init__(self, threads: int) -> None:
+        self.native = _native.Weights(threads)
+        self._indices: dict[tuple[str, bool], int] = {}
+
+    def index(self, weight: Weight, pack: bool) -> int:
+        """The native index of a matrix; `pack` is False where only rows are looked up."""
+        key = (weight.name, pack)
+        if key not in self._indices:
+            rows, columns = weight.shape
+            self._indices[key] = self.native.add(weight.data, weight.type.ggml_id, rows, columns, pack)
+        return self._indices[key]
+
+
 class _SessionBuilder:
     """Translates operations to native steps."""
 
-    def __init__(self, session: _native.Session, program: Program) -> None:
+    def __init__(self, session: _native.Session, weights: PackedWeights, program: Program) -> None:
         self.session = session
+        self.weights = weights
         self.program = program
         self.buffers = {name: session.add_buffer(width) for name, width in program.buffers.items()}
-        self._weights: dict[tuple[str, bool], int] = {}
         self._angles: dict[int, int] = {}
         self._rounded: str | None = None  # the buffer whose rounded form is at hand
         for index, op in enumerate(program.ops):
             self._add(index, op)
         session.check_finite(len(program.ops) - 1, self.buffers["logits"])
-
-    def _weight(self, weight: Weight, pack: bool) -> int:
-        """Packs each matrix once, however often it is used (tied embeddings)."""
-        key = (weight.name, pack)
-        if key not in self._weights:
-            rows, columns = weight.shape
-            self._weights[key] = self.session.add_weight(
-                weight.data, weight.type.ggml_id, rows, columns, pack
-            )
-        return self._weights[key]
 
     def _angle_buffer(self, index: int, table: RopeTable) -> int:
         """Angles are computed once per pass and frequency table."""
@@ -161,7 +187,7 @@ class _SessionBuilder:
         return self._angles[id(table)]
 
     def _linear(self, index: int, op: Linear) -> None:
-        weight = self._weight(op.weight, pack=True)
+        weight = self.weights.index(op.weight, pack=True)
         integer = op.weight.type.block_size > 1
         first = not (integer and self._rounded == op.x)
         b = self.buffers
@@ -175,7 +201,7 @@ class _SessionBuilder:
             return
         self._rounded = None
         if isinstance(op, Embed):
-            s.embed(index, b[op.out], self._weight(op.weight, pack=False))
+            s.embed(index, b[op.out], self.weights.index(op.weight, pack=False))
         elif isinstance(op, RmsNorm):
             s.rms_norm(index, b[op.out], b[op.x], s.add_vector(op.weight), op.eps, op.heads)
         elif isinstance(op, Rope):

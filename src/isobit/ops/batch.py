@@ -49,7 +49,7 @@ class Batch:
 
     `tokens`, `positions`, `sequences`: int32 [tokens]; `sequences[t]` indexes `page_tables`. The tokens of one
     sequence are adjacent, in ascending position. `page_tables`: int32 [sequences, pages], the page of position p is
-    `page_tables[s, p // PAGE_SIZE]`. `wanted`: int32, ascending rows whose logits are wanted.
+    `page_tables[s, p // PAGE_SIZE]`. `wanted`: int32, ascending rows whose logits are wanted (may be empty).
     """
 
     tokens: npt.NDArray[np.int32]
@@ -89,8 +89,6 @@ def check_batch(batch: Batch, vocabulary_size: int, cache: KVCache) -> None:
     _check_range("position", batch.positions, batch.page_tables.shape[1] * PAGE_SIZE)
     _check_range("page", batch.page_tables, cache.num_pages)
     _check_range("wanted row", batch.wanted, count)
-    if len(batch.wanted) == 0:
-        raise InputError("a batch must want the logits of at least one row")
 
 
 def _check_range(what: str, values: npt.NDArray[np.int32], limit: int) -> None:

@@ -1,0 +1,1 @@
+"""The lab: tools that look at the numbers of an engine."""
