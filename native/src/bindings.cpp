@@ -214,13 +214,13 @@ void bind_machine(nb::module_& m) {
 
 NB_MODULE(_native, m) {
   m.doc() = "The CPU kernels of Isobit.";
-  nb::exception<NonFinite>(m, "NonFinite");
+  nb::exception<NonFinite>(m, "NonFiniteError");
   nb::register_exception_translator(
       [](const std::exception_ptr& p, void*) {
         try {
           std::rethrow_exception(p);
         } catch (const NonFinite& e) {
-          const nb::object type = nb::module_::import_("isobit._native").attr("NonFinite");
+          const nb::object type = nb::module_::import_("isobit._native").attr("NonFiniteError");
           PyErr_SetObject(type.ptr(), nb::make_tuple(e.op, e.token).ptr());
         }
       });

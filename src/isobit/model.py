@@ -15,19 +15,20 @@ import numpy.typing as npt
 
 from isobit.backends.base import Activations, Observer, Runner
 from isobit.backends.cpu import CpuRunner
-from isobit.backends.reference import ReferenceRunner
 from isobit.engine import Engine, Request, Token
 from isobit.engine.engine import check_length
 from isobit.engine.pages import Sequence as CachedSequence
 from isobit.engine.pages import pages_for
 from isobit.engine.request import FinishReason
-from isobit.errors import InputError
+from isobit.errors import FormatError, InputError
 from isobit.formats.checkpoint import Checkpoint, load_checkpoint
 from isobit.models import build_program
 from isobit.numerics import numerics_id
 from isobit.ops import CacheType, KVCache, Program
 from isobit.sampling import SamplingParams
-from isobit.text import ChatTemplate, Detokenizer, Tokenizer, load_tokenizer
+from isobit.text.detokenizer import Detokenizer
+from isobit.text.template import ChatTemplate
+from isobit.text.tokenizer import Tokenizer, load_tokenizer
 
 Message = Mapping[str, object]
 Prompt = str | Sequence[Message]
@@ -95,6 +96,7 @@ class Model:
             self.program: Program = build_program(self.checkpoint)
             self.context_length = _checked_context(context, self.program.context_length)
             self.tokenizer: Tokenizer = load_tokenizer(self.checkpoint.metadata)
+            _check_vocabulary(self.tokenizer.vocabulary_size, self.program.vocabulary_size)
             self.runner: Runner = make_runner(self.program, backend, activations, threads, isa)
         except BaseException:
             self.checkpoint.close()
@@ -135,8 +137,8 @@ class Model:
         text = self.template.render(prompt)
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         # Templates of some files write the beginning-of-sequence token themselves, others leave it to the tokenizer.
-        special = self.tokenizer.encode("", add_special=True)
-        return ids if ids[: len(special)] == special else special + ids
+        start = [i for i in self.tokenizer.encode("")[:1] if i == self.tokenizer.bos_id]
+        return ids if ids[:1] == start else start + ids
 
     def generate(
         self,
@@ -291,8 +293,18 @@ def make_runner(
     if backend == "cpu":
         return CpuRunner(program, activations, threads, isa)
     if backend == "reference":
+        from isobit.backends.reference import ReferenceRunner  # noqa: PLC0415  (rarely needed)
+
         return ReferenceRunner(program, activations)
     raise InputError(f"backend is {backend!r}; expected cpu or reference")
+
+
+def _check_vocabulary(tokens: int, rows: int) -> None:
+    if tokens != rows:
+        raise FormatError(
+            f"the vocabulary has {tokens} tokens, the embedding {rows} rows; they must be equal",
+            field="token_embd.weight",
+        )
 
 
 def _checked_context(context: int | None, trained: int) -> int:

@@ -19,9 +19,7 @@ Observer: TypeAlias = Callable[[int, npt.NDArray[np.float32]], None]
 class Runner(Protocol):
     """A program made ready by a backend (weights packed)."""
 
-    def forward(
-        self, batch: Batch, cache: KVCache, observer: Observer | None = None
-    ) -> npt.NDArray[np.float32]:
+    def forward(self, batch: Batch, cache: KVCache, observer: Observer | None = None) -> npt.NDArray[np.float32]:
         """Runs the program; returns the logits, float32 [wanted rows, vocabulary].
 
         Raises NumericsError, naming operation, layer and token, when a non-finite value appears.

@@ -79,9 +79,7 @@ class CpuRunner:
             self.weights,
         )
 
-    def forward(
-        self, batch: Batch, cache: KVCache, observer: Observer | None = None
-    ) -> npt.NDArray[np.float32]:
+    def forward(self, batch: Batch, cache: KVCache, observer: Observer | None = None) -> npt.NDArray[np.float32]:
         """Runs the program; see `Runner.forward`."""
         if self._session is None:
             raise InputError("this model was closed; load it again")
@@ -99,7 +97,7 @@ class CpuRunner:
                 self._buffers["logits"],
                 watch,
             )
-        except _native.NonFinite as error:
+        except _native.NonFiniteError as error:
             op, token = error.args
             raise NumericsError(
                 f"a non-finite value (infinity or NaN) appeared in {self.program.labels[op]}, "

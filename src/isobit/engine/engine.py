@@ -96,7 +96,7 @@ class Engine:
         parts: list[tuple[Sequence, list[int], list[int]]],
         observer: Observer | None = None,
     ) -> FloatArray:
-        """Appends token ids to sequences in one pass; returns the logits at the wanted offsets, [rows, vocabulary]."""
+        """Appends token ids to sequences in one pass; returns the logits at the wanted offsets."""
         for sequence, ids, _ in parts:
             sequence.reserve(len(ids))
         batch = Batch.build([(ids, len(s), s.pages, wanted) for s, ids, wanted in parts])
@@ -110,7 +110,7 @@ class Engine:
         return pages_for(len(request.prompt) + request.max_tokens)
 
     def _admit(self) -> None:
-        """Starts waiting requests, first come first served, while all that they may need fits beside the running ones."""
+        """Starts waiting requests in order, while all they may need fits beside the running ones."""
         while self.waiting:
             request = self.waiting[0]
             promised = sum(self._need(r) - len(r.cached().pages) for r in self.running)

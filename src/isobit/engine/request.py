@@ -15,8 +15,8 @@ FinishReason = Literal["stop", "length", "cancelled"]
 class Request:
     """Prompt token ids and settings; the engine fills in the rest.
 
-    `stop_ids` end the output (the stop token itself is part of token_ids). `top_logprobs`: how many of the most probable tokens
-    are reported at each step.
+    `stop_ids` end the output (the stop token itself is part of it). `top_logprobs`: how many of the most
+    probable tokens are reported at each step.
     """
 
     prompt: tuple[int, ...]

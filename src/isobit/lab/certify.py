@@ -1,15 +1,14 @@
 """The matrix of the promise: one input under every setting that must not change its bits.
 
-Each case runs the same token ids in another way (threads, companions, chunks, instruction set, cached prefix, …); the digest of
-its logits must equal that of the plain run. Where one differs, it is run again with an observer to find the first
-operation, layer and token.
+Each case runs the same token ids in another way (threads, companions, chunks, instruction set, cached prefix, …);
+the digest of its logits must equal that of the plain run. Where one differs, it is run again with an observer to
+find the first operation, layer and token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
 
 from isobit import _native
 from isobit.backends.base import Runner
@@ -147,9 +146,7 @@ class Certifier:
         return first.fork()
 
 
-def _run_part(
-    engine: Engine, sequence: Sequence, ids: list[int], strangers: int, trace: Trace | None
-) -> FloatArray:
+def _run_part(engine: Engine, sequence: Sequence, ids: list[int], strangers: int, trace: Trace | None) -> FloatArray:
     """One pass over `ids`, the sequence being somewhere in the middle of its companions."""
     position = len(sequence)
     offsets = [i for i in range(len(ids)) if (position + i) % WANTED_EVERY == WANTED_EVERY - 1 or position + i < 2]
@@ -201,8 +198,6 @@ class _FlushToZero:
             self._mode.__exit__()
 
 
-
-
 def certifier_for(model: Model) -> Certifier:
     """A certifier of a loaded model, with a cache large enough for the widest case."""
     if not isinstance(model.runner, CpuRunner):
@@ -211,5 +206,7 @@ def certifier_for(model: Model) -> Certifier:
         raise InputError(f"certify needs a context of more than {LONG} tokens; this one holds {model.context_length}")
     p = model.program
     kind = model.engine.pool.cache.keys.dtype.name
-    cache = KVCache.allocate(p.num_layers, CACHE_PAGES, p.num_kv_heads, p.head_dim, "f16" if kind == "float16" else "f32")
+    cache = KVCache.allocate(
+        p.num_layers, CACHE_PAGES, p.num_kv_heads, p.head_dim, "f16" if kind == "float16" else "f32"
+    )
     return Certifier(p, model.runner, cache)

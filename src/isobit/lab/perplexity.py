@@ -17,7 +17,7 @@ from isobit.sampling import log_softmax
 
 @dataclass(frozen=True)
 class Perplexity:
-    """exp of the mean negative logprob over `tokens` scored tokens; sha256 over their little-endian float32 logprobs."""
+    """exp of the mean negative logprob of `tokens` tokens; sha256 over their logprobs, little-endian float32."""
 
     perplexity: float
     tokens: int
@@ -38,7 +38,9 @@ def perplexity(
     """
     size = min(window or model.context_length, model.context_length)
     if size < 2 or len(token_ids) < 2:
-        raise InputError(f"the text has {len(token_ids)} tokens, the window {size}; perplexity needs at least 2 of each")
+        raise InputError(
+            f"the text has {len(token_ids)} tokens, the window {size}; perplexity needs at least 2 of each"
+        )
     scores: list[float] = []
     for start in range(0, len(token_ids), size):
         for logprob in _window_logprobs(model, token_ids[start : start + size], chunk):

@@ -72,7 +72,8 @@ class Config:
         """Refuses shapes that the blocks below would silently get wrong."""
         if self.num_kv_heads <= 0 or self.num_heads % self.num_kv_heads:
             raise FormatError(
-                f"{self.num_heads} heads cannot share {self.num_kv_heads} key/value heads", field="head_count_kv"
+                f"{self.num_heads} heads cannot share {self.num_kv_heads} key/value heads",
+                field="head_count_kv",
             )
         if value_length != self.head_dim:
             raise UnsupportedError(
@@ -82,7 +83,8 @@ class Config:
             raise UnsupportedError(f"{experts} experts: mixture-of-experts models are not supported yet")
         if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
             raise FormatError(
-                f"is {self.rotary_dim}; expected an even number up to {self.head_dim}", field="rope.dimension_count"
+                f"is {self.rotary_dim}; expected an even number up to {self.head_dim}",
+                field="rope.dimension_count",
             )
         if min(self.num_layers, self.context_length, self.intermediate_size) <= 0 or not self.rms_norm_eps > 0:
             raise FormatError("layers, context, feed-forward size and epsilon must be positive", field="config")

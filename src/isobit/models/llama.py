@@ -17,9 +17,7 @@ def build(checkpoint: Checkpoint) -> Program:
     divisors = None
     if checkpoint.optional_tensor("rope_freqs.weight") is not None:
         divisors = b.vector("rope_freqs.weight", config.rotary_dim // 2)
-    table = rope_table(
-        config.rope_theta, config.rotary_dim, "interleaved", scaling_from(checkpoint), divisors
-    )
+    table = rope_table(config.rope_theta, config.rotary_dim, "interleaved", scaling_from(checkpoint), divisors)
     scale = checkpoint.key("attention.scale", float, 0.0) or 1.0 / math.sqrt(config.head_dim)
     window = checkpoint.key("attention.sliding_window", int, 0) or None
 

@@ -25,13 +25,24 @@ class Weight(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name in the file."""
+        ...
+
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """(rows, columns)."""
+        ...
+
     @property
-    def type(self) -> QuantType: ...
+    def type(self) -> QuantType:
+        """Weight type."""
+        ...
+
     @property
-    def data(self) -> npt.NDArray[np.uint8]: ...
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The bytes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -150,17 +161,7 @@ class SelectRows:
 
 
 Op: TypeAlias = (
-    Embed
-    | RmsNorm
-    | Linear
-    | Rope
-    | KvWrite
-    | Attention
-    | GatedActivation
-    | Add
-    | Scale
-    | Softcap
-    | SelectRows
+    Embed | RmsNorm | Linear | Rope | KvWrite | Attention | GatedActivation | Add | Scale | Softcap | SelectRows
 )
 
 
