@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from isobit.backends.base import Activations, Observer, Runner
+from isobit.backends.base import Activations, Observer, Progress, Runner
 from isobit.backends.cpu import CpuRunner
 from isobit.engine import Engine, Request, Token
 from isobit.engine.engine import check_length
@@ -88,8 +89,11 @@ class Model:
         backend: Backend = "cpu",
         context: int | None = None,
         chunk: int = 512,
+        progress: Progress | None = None,
     ) -> None:
         self.path = path
+        self.activations: Activations = activations
+        self.cache_type: CacheType = cache
         self.numerics = numerics_id(activations, cache)
         self.checkpoint: Checkpoint = load_checkpoint(path)
         try:
@@ -97,16 +101,32 @@ class Model:
             self.context_length = _checked_context(context, self.program.context_length)
             self.tokenizer: Tokenizer = load_tokenizer(self.checkpoint.metadata)
             _check_vocabulary(self.tokenizer.vocabulary_size, self.program.vocabulary_size)
-            self.runner: Runner = make_runner(self.program, backend, activations, threads, isa)
+            self.runner: Runner = make_runner(self.program, backend, activations, threads, isa, progress)
+            self.engine = self._new_engine(chunk)
         except BaseException:
             self.checkpoint.close()
             raise
-        p = self.program
-        pages = pages_for(self.context_length)
-        pool = KVCache.allocate(p.num_layers, pages, p.num_kv_heads, p.head_dim, cache)
-        self.engine = Engine(self.runner, pool, self.context_length, chunk)
         self._lock = threading.RLock()
         self._template: ChatTemplate | None = None
+
+    def _new_engine(self, chunk: int) -> Engine:
+        p, pages = self.program, pages_for(self.context_length)
+        cache = KVCache.allocate(p.num_layers, pages, p.num_kv_heads, p.head_dim, self.cache_type)
+        return Engine(self.runner, cache, self.context_length, chunk)
+
+    def variant(self, *, threads: int | None = None, isa: str | None = None, chunk: int = 512) -> Model:
+        """The same model under other settings that change no bit, sharing file and packed weights.
+
+        Close it like a model of its own. Raises InputError for a model on the reference backend.
+        """
+        if not isinstance(self.runner, CpuRunner):
+            raise InputError("only a model on the CPU backend has variants; load it with backend='cpu'")
+        other = copy.copy(self)
+        other.checkpoint = load_checkpoint(self.path)
+        other.runner = self.runner.variant(threads=threads, isa=isa)
+        other.engine = other._new_engine(chunk)
+        other._lock = threading.RLock()
+        return other
 
     def __enter__(self) -> Model:
         return self
@@ -285,15 +305,20 @@ class Model:
 
 
 def make_runner(
-    program: Program, backend: Backend, activations: Activations, threads: int | None, isa: str | None
+    program: Program,
+    backend: Backend,
+    activations: Activations,
+    threads: int | None,
+    isa: str | None,
+    progress: Progress | None = None,
 ) -> Runner:
     """A program made ready by a backend, by name."""
     if activations not in ("int8", "int16"):
         raise InputError(f"activations is {activations!r}; expected int8 or int16")
     if backend == "cpu":
-        return CpuRunner(program, activations, threads, isa)
+        return CpuRunner(program, activations, threads, isa, progress=progress)
     if backend == "reference":
-        from isobit.backends.reference import ReferenceRunner  # noqa: PLC0415  (rarely needed)
+        from isobit.backends.reference import ReferenceRunner
 
         return ReferenceRunner(program, activations)
     raise InputError(f"backend is {backend!r}; expected cpu or reference")

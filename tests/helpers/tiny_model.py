@@ -10,7 +10,7 @@ import numpy as np
 
 from helpers.gguf_writer import Tensor, Value, write
 
-HIDDEN, FEED_FORWARD, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 96, 320, 2, 4, 2, 32
+HIDDEN, FEED_FORWARD, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 96, 800, 2, 4, 2, 32
 CONTEXT = 1024
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

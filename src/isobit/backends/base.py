@@ -16,6 +16,10 @@ Observer: TypeAlias = Callable[[int, npt.NDArray[np.float32]], None]
 """Called after each operation with its index and the float32 [tokens, width] it wrote (a view, valid in the call)."""
 
 
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called while weights are packed with a stage, the steps done and the steps in all."""
+
+
 class Runner(Protocol):
     """A program made ready by a backend (weights packed)."""
 

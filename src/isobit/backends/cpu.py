@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isobit import _native
-from isobit.backends.base import Activations, Observer
+from isobit.backends.base import Activations, Observer, Progress
 from isobit.errors import InputError, NumericsError, UnsupportedError
 from isobit.ops import (
     Add,
@@ -48,6 +48,7 @@ class CpuRunner:
         threads: int | None = None,
         isa: str | None = None,
         weights: PackedWeights | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.program = program
         self.activations: Activations = activations
@@ -61,7 +62,7 @@ class CpuRunner:
         self._session: _native.Session | None = _native.Session(
             self.weights.native, self.isa, self.threads, activations == "int16"
         )
-        self._buffers = _SessionBuilder(self._session, self.weights, program).buffers
+        self._buffers = _SessionBuilder(self._session, self.weights, program, progress).buffers
 
     def variant(
         self,
@@ -164,7 +165,9 @@ class PackedWeights:
 class _SessionBuilder:
     """Translates operations to native steps."""
 
-    def __init__(self, session: _native.Session, weights: PackedWeights, program: Program) -> None:
+    def __init__(
+        self, session: _native.Session, weights: PackedWeights, program: Program, progress: Progress | None
+    ) -> None:
         self.session = session
         self.weights = weights
         self.program = program
@@ -173,6 +176,8 @@ class _SessionBuilder:
         self._rounded: str | None = None  # the buffer whose rounded form is at hand
         for index, op in enumerate(program.ops):
             self._add(index, op)
+            if progress:
+                progress("load", index + 1, len(program.ops))
         session.check_finite(len(program.ops) - 1, self.buffers["logits"])
 
     def _angle_buffer(self, index: int, table: RopeTable) -> int:

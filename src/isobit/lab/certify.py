@@ -133,7 +133,8 @@ class Certifier:
             with _FlushToZero(case.flush_to_zero):
                 while len(sequence) < case.tokens:
                     part = ids[len(sequence) : len(sequence) + case.chunk]
-                    yield _run_part(engine, sequence, part, case.strangers, trace)
+                    wanted = [i for i in range(len(part)) if _is_wanted(len(sequence) + i, case.tokens)]
+                    yield _run_part(engine, sequence, part, wanted, case.strangers, trace)
         finally:
             if runner is not self.runner:
                 runner.close()
@@ -142,14 +143,20 @@ class Certifier:
         """A fork of a sequence that computed the ids in passes of 23 tokens with two companions."""
         first = Sequence(engine.pool)
         while len(first) < len(ids):
-            _run_part(engine, first, ids[len(first) : len(first) + 23], 2, None)
+            _run_part(engine, first, ids[len(first) : len(first) + 23], [], 2, None)
         return first.fork()
 
 
-def _run_part(engine: Engine, sequence: Sequence, ids: list[int], strangers: int, trace: Trace | None) -> FloatArray:
+def _is_wanted(position: int, tokens: int) -> bool:
+    """Logits of the second half are compared, since a cached prefix gives no others."""
+    return position >= tokens // 2 and (position % WANTED_EVERY == 0 or position == tokens - 1)
+
+
+def _run_part(
+    engine: Engine, sequence: Sequence, ids: list[int], offsets: list[int], strangers: int, trace: Trace | None
+) -> FloatArray:
     """One pass over `ids`, the sequence being somewhere in the middle of its companions."""
     position = len(sequence)
-    offsets = [i for i in range(len(ids)) if (position + i) % WANTED_EVERY == WANTED_EVERY - 1 or position + i < 2]
     parts = _companions(engine.pool, strangers, position)
     place = strangers // 2
     first_row = sum(len(p[1]) for p in parts[:place])
