@@ -35,8 +35,8 @@ template <class Cache> struct Pages {
 
 // scores[position] = dot * scale for all positions of the pages that hold [begin, end).
 template <class Cache, int Q>
-inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries,
-                       int begin, int end) {
+inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries, int begin,
+                       int end) {
   const F scale = set(args.scale);
   for (int first = begin / kPageSize * kPageSize; first < end; first += kPageSize) {
     const auto* page = keys.page(first);
@@ -86,8 +86,8 @@ inline void softmax_weights(Query& query) {
 
 // acc[i] += weight * value for positions [begin, end) of one page and one register of features.
 template <class Cache, int Q>
-inline void value_rows(const typename Cache::Element* rows, int head_dim, const Query* queries,
-                       int begin, int end, F* acc) {
+inline void value_rows(const typename Cache::Element* rows, int head_dim, const Query* queries, int begin,
+                       int end, F* acc) {
   for (int j = begin; j < end; ++j) {
     const F v = Cache::load_lanes(rows + (j % kPageSize) * head_dim);
 #pragma GCC unroll 8
@@ -101,8 +101,8 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 // The chunk sum of one register of features, for positions [from, to) of a chunk. A query takes exactly the
 // positions that it sees: where the queries differ, each goes alone.
 template <class Cache, int Q>
-inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature,
-                         const Query* queries, int from, int to, F* acc) {
+inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature, const Query* queries,
+                         int from, int to, F* acc) {
   for (int i = 0; i < Q; ++i) acc[i] = set(0.0f);
   for (int first = from / kPageSize * kPageSize; first < to; first += kPageSize) {
     const auto* rows = values.page(first) + feature;
@@ -122,20 +122,20 @@ inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature,
       continue;
     }
     for (int i = 0; i < Q; ++i) {
-      value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin),
-                           common_begin, acc + i);
+      value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin), common_begin,
+                           acc + i);
     }
     value_rows<Cache, Q>(rows, head_dim, queries, common_begin, common_end, acc);
     for (int i = 0; i < Q; ++i) {
-      value_rows<Cache, 1>(rows, head_dim, queries + i, common_end,
-                           smaller(page_end, queries[i].end), acc + i);
+      value_rows<Cache, 1>(rows, head_dim, queries + i, common_end, smaller(page_end, queries[i].end),
+                           acc + i);
     }
   }
 }
 
 template <class Cache, int Q>
-inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Query* queries,
-                       int begin, int end, float* slots) {
+inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Query* queries, int begin,
+                       int end, float* slots) {
   const int width = args.head_dim;
   alignas(64) float sums[Q][kMaxHeadDim];
   VectorTree trees[Q];
@@ -184,12 +184,11 @@ inline void attention_for(const AttentionArgs& args, int token_begin, int token_
                           float* scratch) {
   const size_t page_stride = static_cast<size_t>(args.kv_heads) * kPageSize * args.head_dim;
   const size_t head_offset = static_cast<size_t>(kv_head) * kPageSize * args.head_dim;
-  const int32_t* table = args.page_tables + static_cast<ptrdiff_t>(args.sequences[token_begin]) *
-                                                args.pages_per_table;
+  const int32_t* table =
+      args.page_tables + static_cast<ptrdiff_t>(args.sequences[token_begin]) * args.pages_per_table;
   using Element = typename Cache::Element;
   const Pages<Cache> keys{static_cast<const Element*>(args.keys) + head_offset, table, page_stride};
-  const Pages<Cache> values{static_cast<const Element*>(args.values) + head_offset, table,
-                            page_stride};
+  const Pages<Cache> values{static_cast<const Element*>(args.values) + head_offset, table, page_stride};
   const int group = args.heads / args.kv_heads;
   const int last_position = args.positions[token_end - 1];
   const size_t padded = (static_cast<size_t>(last_position) + kChunk) / kChunk * kChunk;
@@ -245,8 +244,8 @@ inline bool kv_write_half(const KvWriteArgs& args, const float* k, const float* 
   return largest < 0x7c00;
 }
 
-inline bool kv_write_float(const KvWriteArgs& args, const float* k, const float* v,
-                           size_t page_head, int slot) {
+inline bool kv_write_float(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,
+                           int slot) {
   float* keys = static_cast<float*>(args.keys) + page_head;
   float* values = static_cast<float*>(args.values) + page_head + slot * args.head_dim;
   for (int d = 0; d < args.head_dim; ++d) {
@@ -263,8 +262,7 @@ inline bool kv_write(const KvWriteArgs& args, int token) {
   const int32_t page = args.page_tables[table + position / kPageSize];
   bool finite = true;
   for (int h = 0; h < args.kv_heads; ++h) {
-    const size_t page_head =
-        (static_cast<size_t>(page) * args.kv_heads + h) * kPageSize * args.head_dim;
+    const size_t page_head = (static_cast<size_t>(page) * args.kv_heads + h) * kPageSize * args.head_dim;
     const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.kv_heads + h) * args.head_dim;
     const auto write = args.half ? kv_write_half : kv_write_float;
     finite &= write(args, args.k + at, args.v + at, page_head, position % kPageSize);

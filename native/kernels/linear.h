@@ -37,8 +37,8 @@ inline I sub_block_dot(const B (&codes)[8], const int8_t* low, const int8_t* hig
 
 // One block of 32 columns for one token: acc with the block's contribution added.
 template <Codes C, Scales S, bool kTwoPass>
-inline F add_block(F acc, const B (&codes)[8], const BlockScales<S>& w, const Activations& a,
-                   int token, int column) {
+inline F add_block(F acc, const B (&codes)[8], const BlockScales<S>& w, const Activations& a, int token,
+                   int column) {
   constexpr int kSubs = sub_blocks(S);
   const int8_t* low = a.low + static_cast<ptrdiff_t>(token) * a.columns + column;
   const int8_t* high = kTwoPass ? a.high + static_cast<ptrdiff_t>(token) * a.columns + column : low;
@@ -66,8 +66,8 @@ inline F add_block(F acc, const B (&codes)[8], const BlockScales<S>& w, const Ac
 
 // The chunk sums of 16 rows for T tokens: sums[t][row].
 template <Codes C, Scales S, bool kTwoPass, int T>
-inline void chunk_sums(const uint8_t* chunk, int blocks, const Activations& a, int token,
-                       int column, float* sums) {
+inline void chunk_sums(const uint8_t* chunk, int blocks, const Activations& a, int token, int column,
+                       float* sums) {
   const uint8_t* codes_at = chunk + header_bytes(S, blocks);
   ISOBIT_EACH_PART {
     F acc[T];
@@ -78,8 +78,7 @@ inline void chunk_sums(const uint8_t* chunk, int blocks, const Activations& a, i
       const BlockScales<S> w = load_scales<S>(chunk, b, n * kLanes);
 #pragma GCC unroll 8
       for (int t = 0; t < T; ++t) {
-        acc[t] = add_block<C, S, kTwoPass>(acc[t], codes, w, a, token + t,
-                                           column + b * kBlockColumns);
+        acc[t] = add_block<C, S, kTwoPass>(acc[t], codes, w, a, token + t, column + b * kBlockColumns);
       }
     }
     for (int t = 0; t < T; ++t) {
@@ -196,9 +195,7 @@ template <Codes C, Scales S, bool kTwoPass> struct IntegerTiles {
 
 template <FloatKind K> struct FloatTiles {
   template <int T> struct Tile {
-    static void run(const LinearArgs& args, int tile, int token) {
-      float_tile<K, T>(args, tile, token);
-    }
+    static void run(const LinearArgs& args, int tile, int token) { float_tile<K, T>(args, tile, token); }
   };
   static void run(const LinearArgs& args, int tile, int begin, int end) {
     for_each_token_tile<Tile>(args, tile, begin, end);
@@ -207,31 +204,45 @@ template <FloatKind K> struct FloatTiles {
 
 template <bool kTwoPass> inline LinearKernel integer_kernel(WeightFormat format) {
   switch (format) {
-    case WeightFormat::kQ4_0: return IntegerTiles<Codes::kNibble, Scales::kHalf, kTwoPass>::run;
-    case WeightFormat::kQ4_1: return IntegerTiles<Codes::kNibble, Scales::kHalfMin, kTwoPass>::run;
-    case WeightFormat::kQ5_0: return IntegerTiles<Codes::kFive, Scales::kHalf, kTwoPass>::run;
-    case WeightFormat::kQ5_1: return IntegerTiles<Codes::kFive, Scales::kHalfMin, kTwoPass>::run;
-    case WeightFormat::kQ8_0: return IntegerTiles<Codes::kByte, Scales::kHalf, kTwoPass>::run;
-    case WeightFormat::kQ2_K: return IntegerTiles<Codes::kTwo, Scales::kSuper16Min, kTwoPass>::run;
-    case WeightFormat::kQ3_K: return IntegerTiles<Codes::kThree, Scales::kSuper16, kTwoPass>::run;
+    case WeightFormat::kQ4_0:
+      return IntegerTiles<Codes::kNibble, Scales::kHalf, kTwoPass>::run;
+    case WeightFormat::kQ4_1:
+      return IntegerTiles<Codes::kNibble, Scales::kHalfMin, kTwoPass>::run;
+    case WeightFormat::kQ5_0:
+      return IntegerTiles<Codes::kFive, Scales::kHalf, kTwoPass>::run;
+    case WeightFormat::kQ5_1:
+      return IntegerTiles<Codes::kFive, Scales::kHalfMin, kTwoPass>::run;
+    case WeightFormat::kQ8_0:
+      return IntegerTiles<Codes::kByte, Scales::kHalf, kTwoPass>::run;
+    case WeightFormat::kQ2_K:
+      return IntegerTiles<Codes::kTwo, Scales::kSuper16Min, kTwoPass>::run;
+    case WeightFormat::kQ3_K:
+      return IntegerTiles<Codes::kThree, Scales::kSuper16, kTwoPass>::run;
     case WeightFormat::kQ4_K:
       return IntegerTiles<Codes::kNibble, Scales::kSuper32Min, kTwoPass>::run;
-    case WeightFormat::kQ5_K: return IntegerTiles<Codes::kFive, Scales::kSuper32Min, kTwoPass>::run;
-    case WeightFormat::kQ6_K: return IntegerTiles<Codes::kSix, Scales::kSuper16, kTwoPass>::run;
+    case WeightFormat::kQ5_K:
+      return IntegerTiles<Codes::kFive, Scales::kSuper32Min, kTwoPass>::run;
+    case WeightFormat::kQ6_K:
+      return IntegerTiles<Codes::kSix, Scales::kSuper16, kTwoPass>::run;
     case WeightFormat::kIQ4_NL:
       return IntegerTiles<Codes::kNibbleTable, Scales::kHalf, kTwoPass>::run;
     case WeightFormat::kIQ4_XS:
       return IntegerTiles<Codes::kNibbleTable, Scales::kSuper32, kTwoPass>::run;
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 inline LinearKernel linear_kernel(WeightFormat format, bool two_pass) {
   switch (format) {
-    case WeightFormat::kF32: return FloatTiles<FloatKind::kF32>::run;
-    case WeightFormat::kF16: return FloatTiles<FloatKind::kF16>::run;
-    case WeightFormat::kBF16: return FloatTiles<FloatKind::kBF16>::run;
-    default: return two_pass ? integer_kernel<true>(format) : integer_kernel<false>(format);
+    case WeightFormat::kF32:
+      return FloatTiles<FloatKind::kF32>::run;
+    case WeightFormat::kF16:
+      return FloatTiles<FloatKind::kF16>::run;
+    case WeightFormat::kBF16:
+      return FloatTiles<FloatKind::kBF16>::run;
+    default:
+      return two_pass ? integer_kernel<true>(format) : integer_kernel<false>(format);
   }
 }
 

@@ -178,8 +178,8 @@ inline bool quantize_int16(const float* x, int columns, int8_t* low, int8_t* hig
   return true;
 }
 
-inline void rope_angles(float position, const float* inv_freq, int half, float mscale,
-                        float* cosines, float* sines) {
+inline void rope_angles(float position, const float* inv_freq, int half, float mscale, float* cosines,
+                        float* sines) {
   const F p = set(position);
   const F m = set(mscale);
   const auto part = [&](F frequency, bool cosine) {
@@ -213,8 +213,8 @@ inline void rotate_halves(float* x, int half, const float* cosines, const float*
 }
 
 // Interleaved pairs are brought into halves, rotated and brought back: moving changes no bit.
-inline void rope(float* x, int heads, int head_dim, int half, bool interleaved,
-                 const float* cosines, const float* sines) {
+inline void rope(float* x, int heads, int head_dim, int half, bool interleaved, const float* cosines,
+                 const float* sines) {
   for (int h = 0; h < heads; ++h, x += head_dim) {
     if (!interleaved) {
       rotate_halves(x, half, cosines, sines);

@@ -23,15 +23,11 @@ inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 inline F max(F a, F b) { return _mm256_max_ps(a, b); }
 inline F min(F a, F b) { return _mm256_min_ps(a, b); }
 // a < b ? x : y
-inline F select_less(F a, F b, F x, F y) {
-  return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
-}
+inline F select_less(F a, F b, F x, F y) { return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ)); }
 inline I bits(F a) { return _mm256_castps_si256(a); }
 inline F from_bits(I a) { return _mm256_castsi256_ps(a); }
 inline F to_float(I a) { return _mm256_cvtepi32_ps(a); }
-inline I load_i(const int32_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
+inline I load_i(const int32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline void store_i(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
 inline I set_i(int32_t a) { return _mm256_set1_epi32(a); }
 inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
@@ -72,9 +68,7 @@ inline void store_s8(int8_t* p, I a) {
   __builtin_memcpy(p + 4, &second, 4);
 }
 
-inline B load_b(const uint8_t* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
+inline B load_b(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 inline B set_b(uint8_t a) { return _mm256_set1_epi8(static_cast<char>(a)); }
 inline B and_b(B a, B b) { return _mm256_and_si256(a, b); }
 inline B or_b(B a, B b) { return _mm256_or_si256(a, b); }

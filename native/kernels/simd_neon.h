@@ -44,9 +44,7 @@ template <int S> inline I shift_right(I a) { return vshrq_n_s32(a, S); }
 // each lane: mask != 0 ? x : y
 inline I select_nonzero(I mask, I x, I y) { return vbslq_s32(vtstq_s32(mask, mask), x, y); }
 
-inline F load_f16(const uint16_t* p) {
-  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
-}
+inline F load_f16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 inline void store_f16(uint16_t* p, F a) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(a))); }
 inline I load_u16(const uint16_t* p) { return vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p))); }
 inline I load_u8(const uint8_t* p) {

@@ -34,12 +34,8 @@ inline I load_i(const int32_t* p) { return *p; }
 inline void store_i(int32_t* p, I a) { *p = a; }
 inline I set_i(int32_t a) { return a; }
 // Integer sums wrap, as vector registers do.
-inline I add_i(I a, I b) {
-  return static_cast<I>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b));
-}
-inline I sub_i(I a, I b) {
-  return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b));
-}
+inline I add_i(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
+inline I sub_i(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
 inline I and_i(I a, I b) { return a & b; }
 inline I or_i(I a, I b) { return a | b; }
 inline I xor_i(I a, I b) { return a ^ b; }
@@ -75,8 +71,7 @@ inline B lookup_b(const uint8_t* table, B index) {
 template <int kLimit> constexpr int dot_bias = 0;
 template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
   for (int i = 0; i < 32; i += 8) {
-    acc += static_cast<int32_t>(codes >> i & 255) *
-           static_cast<int8_t>(static_cast<uint32_t>(a4) >> i & 255);
+    acc += static_cast<int32_t>(codes >> i & 255) * static_cast<int8_t>(static_cast<uint32_t>(a4) >> i & 255);
   }
   return acc;
 }

@@ -9,12 +9,18 @@ namespace isobit::ISOBIT_TARGET {
 constexpr int code_limit(Codes c) {
   switch (c) {
     case Codes::kByte:
-    case Codes::kNibbleTable: return 256;
-    case Codes::kNibble: return 16;
-    case Codes::kFive: return 32;
-    case Codes::kSix: return 64;
-    case Codes::kTwo: return 4;
-    case Codes::kThree: return 8;
+    case Codes::kNibbleTable:
+      return 256;
+    case Codes::kNibble:
+      return 16;
+    case Codes::kFive:
+      return 32;
+    case Codes::kSix:
+      return 64;
+    case Codes::kTwo:
+      return 4;
+    case Codes::kThree:
+      return 8;
   }
   return 0;
 }
@@ -70,9 +76,7 @@ template <Scales S> struct BlockScales {
   F minimum[sub_blocks(S)];
 };
 
-inline F half_at(const uint8_t* p, int lane) {
-  return load_f16(reinterpret_cast<const uint16_t*>(p) + lane);
-}
+inline F half_at(const uint8_t* p, int lane) { return load_f16(reinterpret_cast<const uint16_t*>(p) + lane); }
 
 // Scales of block `b` of a chunk, for the rows from `lane` on. Every product is exact.
 template <Scales S> inline BlockScales<S> load_scales(const uint8_t* header, int b, int lane) {

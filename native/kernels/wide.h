@@ -14,10 +14,10 @@
 
 namespace isobit::ISOBIT_TARGET {
 
-constexpr int kWidth = 16;                 // lanes of the canonical order, rows of a weight tile
-constexpr int kParts = kWidth / kLanes;    // registers that hold them
-constexpr int kChunk = 256;                // terms of a chunk sum
-constexpr float kMagic = 12582912.0f;      // 1.5 * 2^23: adding it rounds to the nearest integer
+constexpr int kWidth = 16;               // lanes of the canonical order, rows of a weight tile
+constexpr int kParts = kWidth / kLanes;  // registers that hold them
+constexpr int kChunk = 256;              // terms of a chunk sum
+constexpr float kMagic = 12582912.0f;    // 1.5 * 2^23: adding it rounds to the nearest integer
 
 struct Wide {
   F part[kParts];
@@ -35,9 +35,7 @@ inline Wide load_wide(const float* p) {
   ISOBIT_EACH_PART r.part[n] = load(p + n * kLanes);
   return r;
 }
-inline void store_wide(float* p, const Wide& a) {
-  ISOBIT_EACH_PART store(p + n * kLanes, a.part[n]);
-}
+inline void store_wide(float* p, const Wide& a) { ISOBIT_EACH_PART store(p + n * kLanes, a.part[n]); }
 inline Wide add(const Wide& a, const Wide& b) {
   Wide r;
   ISOBIT_EACH_PART r.part[n] = add(a.part[n], b.part[n]);

@@ -74,8 +74,8 @@ class Session {
     executor_.add_step(op, make_linear(out, x, weight, b));
   }
 
-  Matrix forward(Ints tokens, Ints positions, Ints sequences, IntTable tables, Ints wanted,
-                 CacheArray keys, CacheArray values, int logits, std::optional<nb::callable> observer) {
+  Matrix forward(Ints tokens, Ints positions, Ints sequences, IntTable tables, Ints wanted, CacheArray keys,
+                 CacheArray values, int logits, std::optional<nb::callable> observer) {
     const BatchView batch{static_cast<int>(tokens.size()),
                           tokens.data(),
                           positions.data(),
@@ -123,13 +123,10 @@ void bind_session(nb::module_& m) {
       .def(nb::init<const Weights&, const std::string&, int, bool>(), nb::keep_alive<1, 2>(), "weights"_a,
            "isa"_a, "threads"_a, "two_pass"_a)
       .def("add_buffer", [](Session& s, int width) { return s.executor().add_buffer(width); })
-      .def("add_vector",
-           [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
+      .def("add_vector", [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
       .def("embed", [](Session& s, int op, int out, int w) { s.executor().add_step(op, make_embed(out, w)); })
-      .def("rms_norm",
-           [](Session& s, int op, int out, int x, int w, float eps, int heads) {
-             s.executor().add_step(op, make_rms_norm(out, x, w, eps, heads));
-           })
+      .def("rms_norm", [](Session& s, int op, int out, int x, int w, float eps,
+                          int heads) { s.executor().add_step(op, make_rms_norm(out, x, w, eps, heads)); })
       .def("linear", &Session::linear, "op"_a, "out"_a, "x"_a, "weight"_a, "bias"_a.none(), "first"_a)
       .def("rope_angles",
            [](Session& s, int op, int inv_freq, float mscale, int angles) {
@@ -149,13 +146,13 @@ void bind_session(nb::module_& m) {
              const AttentionShape shape{layer, heads, kv_heads, head_dim, scale, window, softcap};
              s.executor().add_step(op, make_attention(out, q, shape));
            })
-      .def("gated",
-           [](Session& s, int op, int out, int gate, int up, bool gelu) {
-             s.executor().add_step(op, make_gated(out, gate, up, gelu));
-           })
-      .def("add", [](Session& s, int op, int out, int a, int b) { s.executor().add_step(op, make_add(out, a, b)); })
+      .def("gated", [](Session& s, int op, int out, int gate, int up,
+                       bool gelu) { s.executor().add_step(op, make_gated(out, gate, up, gelu)); })
+      .def("add",
+           [](Session& s, int op, int out, int a, int b) { s.executor().add_step(op, make_add(out, a, b)); })
       .def("scale", [](Session& s, int op, int x, float f) { s.executor().add_step(op, make_scale(x, f)); })
-      .def("softcap", [](Session& s, int op, int x, float c) { s.executor().add_step(op, make_softcap(x, c)); })
+      .def("softcap",
+           [](Session& s, int op, int x, float c) { s.executor().add_step(op, make_softcap(x, c)); })
       .def("select_rows",
            [](Session& s, int op, int out, int x) { s.executor().add_step(op, make_select_rows(out, x)); })
       .def("check_finite", [](Session& s, int op, int x) { s.executor().add_step(op, make_check_finite(x)); })
@@ -167,8 +164,8 @@ void bind_session(nb::module_& m) {
 Matrix apply_function(const std::string& isa, const std::string& name, Floats x) {
   const Kernels& k = require_kernels(isa);
   const std::map<std::string, ArrayKernel> functions = {
-      {"exp", k.exp}, {"sigmoid", k.sigmoid}, {"silu", k.silu}, {"gelu", k.gelu},
-      {"tanh", k.tanh}, {"sin", k.sin}, {"cos", k.cos}, {"log", k.log}};
+      {"exp", k.exp},   {"sigmoid", k.sigmoid}, {"silu", k.silu}, {"gelu", k.gelu},
+      {"tanh", k.tanh}, {"sin", k.sin},         {"cos", k.cos},   {"log", k.log}};
   const auto found = functions.find(name);
   if (found == functions.end()) throw nb::value_error("unknown function");
   Matrix y = new_matrix(1, x.size());
@@ -202,8 +199,9 @@ void bind_machine(nb::module_& m) {
   m.def("build_info", [] {
     return std::map<std::string, std::string>{{"compiler", __VERSION__}, {"version", ISOBIT_VERSION}};
   });
-  m.def("flush_to_zero", [] { FloatGuard::write(FloatGuard::kDefault | FloatGuard::kFlushToZero); },
-        "Switches flush-to-zero on in the calling thread, as some libraries do; for tests.");
+  m.def(
+      "flush_to_zero", [] { FloatGuard::write(FloatGuard::kDefault | FloatGuard::kFlushToZero); },
+      "Switches flush-to-zero on in the calling thread, as some libraries do; for tests.");
   nb::class_<IeeeMode>(m, "ieee_mode")
       .def(nb::init<>())
       .def("__enter__", &IeeeMode::enter)
@@ -215,15 +213,14 @@ void bind_machine(nb::module_& m) {
 NB_MODULE(_native, m) {
   m.doc() = "The CPU kernels of Isobit.";
   nb::exception<NonFinite>(m, "NonFiniteError");
-  nb::register_exception_translator(
-      [](const std::exception_ptr& p, void*) {
-        try {
-          std::rethrow_exception(p);
-        } catch (const NonFinite& e) {
-          const nb::object type = nb::module_::import_("isobit._native").attr("NonFiniteError");
-          PyErr_SetObject(type.ptr(), nb::make_tuple(e.op, e.token).ptr());
-        }
-      });
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const NonFinite& e) {
+      const nb::object type = nb::module_::import_("isobit._native").attr("NonFiniteError");
+      PyErr_SetObject(type.ptr(), nb::make_tuple(e.op, e.token).ptr());
+    }
+  });
   bind_session(m);
   bind_machine(m);
   m.def("apply_function", apply_function, "isa"_a, "name"_a, "x"_a);

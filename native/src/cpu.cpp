@@ -7,28 +7,39 @@
 
 namespace isobit {
 
-namespace scalar { extern const Kernels kernels; }
-namespace specimen { extern const Kernels kernels; }
+namespace scalar {
+extern const Kernels kernels;
+}
+namespace specimen {
+extern const Kernels kernels;
+}
 #if defined(__x86_64__)
-namespace avx2 { extern const Kernels kernels; }
-namespace avx512 { extern const Kernels kernels; }
-namespace avx512vnni { extern const Kernels kernels; }
+namespace avx2 {
+extern const Kernels kernels;
+}
+namespace avx512 {
+extern const Kernels kernels;
+}
+namespace avx512vnni {
+extern const Kernels kernels;
+}
 #else
-namespace neon { extern const Kernels kernels; }
-namespace neondot { extern const Kernels kernels; }
+namespace neon {
+extern const Kernels kernels;
+}
+namespace neondot {
+extern const Kernels kernels;
+}
 #endif
 
 std::map<std::string, bool> cpu_features() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  return {{"avx2", __builtin_cpu_supports("avx2")},
-          {"fma", __builtin_cpu_supports("fma")},
-          {"f16c", __builtin_cpu_supports("f16c")},
-          {"avx512f", __builtin_cpu_supports("avx512f")},
-          {"avx512bw", __builtin_cpu_supports("avx512bw")},
-          {"avx512dq", __builtin_cpu_supports("avx512dq")},
-          {"avx512vl", __builtin_cpu_supports("avx512vl")},
-          {"avx512vnni", __builtin_cpu_supports("avx512vnni")}};
+  return {
+      {"avx2", __builtin_cpu_supports("avx2")},         {"fma", __builtin_cpu_supports("fma")},
+      {"f16c", __builtin_cpu_supports("f16c")},         {"avx512f", __builtin_cpu_supports("avx512f")},
+      {"avx512bw", __builtin_cpu_supports("avx512bw")}, {"avx512dq", __builtin_cpu_supports("avx512dq")},
+      {"avx512vl", __builtin_cpu_supports("avx512vl")}, {"avx512vnni", __builtin_cpu_supports("avx512vnni")}};
 #else
   const unsigned long flags = getauxval(AT_HWCAP);
   return {{"neon", (flags & HWCAP_ASIMD) != 0}, {"dotprod", (flags & HWCAP_ASIMDDP) != 0}};
@@ -40,8 +51,8 @@ std::vector<const Kernels*> available_kernels() {
   auto has = cpu_features();
 #if defined(__x86_64__)
   if (has["avx2"] && has["fma"] && has["f16c"]) found.push_back(&avx2::kernels);
-  const bool wide = found.size() == 2 && has["avx512f"] && has["avx512bw"] && has["avx512dq"] &&
-                    has["avx512vl"];
+  const bool wide =
+      found.size() == 2 && has["avx512f"] && has["avx512bw"] && has["avx512dq"] && has["avx512vl"];
   if (wide) found.push_back(&avx512::kernels);
   if (wide && has["avx512vnni"]) found.push_back(&avx512vnni::kernels);
 #else

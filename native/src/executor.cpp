@@ -15,9 +15,8 @@ int WeightStore::add(std::span<const uint8_t> raw, WeightFormat format, int rows
   PackedWeight w{format, rows, columns, pack ? (rows + kTileRows - 1) / kTileRows : 0, 0, nullptr, raw};
   w.tile_bytes = packed_tile_bytes(format, columns);
   const size_t bytes = w.tile_bytes * w.tiles;
-  w.data = std::shared_ptr<uint8_t[]>(
-      static_cast<uint8_t*>(::operator new[](bytes, std::align_val_t{64})),
-      [](uint8_t* p) { ::operator delete[](p, std::align_val_t{64}); });
+  w.data = std::shared_ptr<uint8_t[]>(static_cast<uint8_t*>(::operator new[](bytes, std::align_val_t{64})),
+                                      [](uint8_t* p) { ::operator delete[](p, std::align_val_t{64}); });
   std::atomic<int> next{0};
   pool_.run([&](int) {
     for (int tile; (tile = next.fetch_add(1)) < w.tiles;) {

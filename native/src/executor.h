@@ -27,7 +27,7 @@ struct PackedWeight {
   int tiles;
   size_t tile_bytes;
   std::shared_ptr<uint8_t[]> data;  // null where the weight was not packed
-  std::span<const uint8_t> raw;  // the file's bytes; kept alive by the caller
+  std::span<const uint8_t> raw;     // the file's bytes; kept alive by the caller
 };
 
 // A model's matrices, packed once. The layout is the same for every instruction set, thread count and setting, so
@@ -95,8 +95,8 @@ struct Step {
   virtual void prepare(Executor&, const Run&) {}
   virtual int units(const Executor&, const Run&) const = 0;
   virtual void run(Executor&, const Run&, int unit, int thread) = 0;
-  int op = 0;              // index in the program
-  bool selects = false;    // later steps work on the wanted rows
+  int op = 0;            // index in the program
+  bool selects = false;  // later steps work on the wanted rows
 };
 
 class NonFinite : public std::runtime_error {

@@ -9,8 +9,7 @@ namespace isobit {
 
 namespace {
 
-constexpr int8_t kCodeBook[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                  1,    13,   25,  38,  53,  69,  89,  113};
+constexpr int8_t kCodeBook[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct FormatInfo {
   WeightFormat format;
@@ -47,9 +46,9 @@ int float_size(WeightFormat format) { return format == WeightFormat::kF32 ? 4 : 
 // One row of a chunk: unsigned codes as the kernels unpack them, and what the header holds.
 struct RowChunk {
   uint8_t codes[kChunkColumns];
-  uint16_t d[8];        // per block of 32, or d[0] for the chunk
+  uint16_t d[8];  // per block of 32, or d[0] for the chunk
   uint16_t dmin[8];
-  uint8_t scale[16];    // per sub-block
+  uint8_t scale[16];  // per sub-block
   uint8_t minimum[16];
 };
 
@@ -169,12 +168,18 @@ void read_chunk(const FormatInfo& info, const uint8_t* row, int chunk, int block
   }
   const uint8_t* p = row + static_cast<size_t>(chunk) * info.block_bytes;
   switch (info.format) {
-    case WeightFormat::kQ2_K: return read_q2_k(p, r);
-    case WeightFormat::kQ3_K: return read_q3_k(p, r);
-    case WeightFormat::kQ4_K: return read_q4_k(p, r, false);
-    case WeightFormat::kQ5_K: return read_q4_k(p, r, true);
-    case WeightFormat::kQ6_K: return read_q6_k(p, r);
-    default: return read_iq4_xs(p, r);
+    case WeightFormat::kQ2_K:
+      return read_q2_k(p, r);
+    case WeightFormat::kQ3_K:
+      return read_q3_k(p, r);
+    case WeightFormat::kQ4_K:
+      return read_q4_k(p, r, false);
+    case WeightFormat::kQ5_K:
+      return read_q4_k(p, r, true);
+    case WeightFormat::kQ6_K:
+      return read_q6_k(p, r);
+    default:
+      return read_iq4_xs(p, r);
   }
 }
 
@@ -188,10 +193,18 @@ void write_header(Scales scales, const RowChunk& r, int row, int blocks, uint8_t
   for (int b = 0; b < blocks; ++b) {
     uint8_t* p = header + super_bytes(scales) + b * scale_bytes(scales);
     switch (scales) {
-      case Scales::kHalfMin: put_half(p + 2 * kTileRows, row, r.dmin[b]); [[fallthrough]];
-      case Scales::kHalf: put_half(p, row, r.d[b]); break;
-      case Scales::kSuper32Min: p[kTileRows + row] = r.minimum[b]; [[fallthrough]];
-      case Scales::kSuper32: p[row] = r.scale[b]; break;
+      case Scales::kHalfMin:
+        put_half(p + 2 * kTileRows, row, r.dmin[b]);
+        [[fallthrough]];
+      case Scales::kHalf:
+        put_half(p, row, r.d[b]);
+        break;
+      case Scales::kSuper32Min:
+        p[kTileRows + row] = r.minimum[b];
+        [[fallthrough]];
+      case Scales::kSuper32:
+        p[row] = r.scale[b];
+        break;
       case Scales::kSuper16:
       case Scales::kSuper16Min:
         p[row] = r.scale[2 * b];
@@ -209,23 +222,32 @@ void write_codes(Codes kind, const uint8_t* codes, int row, uint8_t* out) {
       uint8_t* p = out + 4 * row + i;
       const auto put = [&](int vector, int bits) { p[vector * kVectorBytes] |= bits; };
       switch (kind) {
-        case Codes::kByte: put(g, code); break;
-        case Codes::kFive: put(4, (code >> 4) << g); [[fallthrough]];
+        case Codes::kByte:
+          put(g, code);
+          break;
+        case Codes::kFive:
+          put(4, (code >> 4) << g);
+          [[fallthrough]];
         case Codes::kNibble:
-        case Codes::kNibbleTable: put(g % 4, (code & 15) << (g / 4 * 4)); break;
+        case Codes::kNibbleTable:
+          put(g % 4, (code & 15) << (g / 4 * 4));
+          break;
         case Codes::kSix:
           put(g % 4, (code & 15) << (g / 4 * 4));
           put(4 + g / 4, (code >> 4) << (g % 4 * 2));
           break;
-        case Codes::kThree: put(2, (code >> 2) << g); [[fallthrough]];
-        case Codes::kTwo: put(g / 4, (code & 3) << (g % 4 * 2)); break;
+        case Codes::kThree:
+          put(2, (code >> 2) << g);
+          [[fallthrough]];
+        case Codes::kTwo:
+          put(g / 4, (code & 3) << (g % 4 * 2));
+          break;
       }
     }
   }
 }
 
-void pack_float_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile,
-                     uint8_t* out) {
+void pack_float_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile, uint8_t* out) {
   const int size = float_size(format);
   const int count = std::min(kTileRows, rows - tile * kTileRows);
   for (int r = 0; r < count; ++r) {
@@ -242,22 +264,41 @@ float chunk_value(const FormatInfo& info, const RowChunk& r, int i) {
   const int block = i / 32;
   float q = 0;
   switch (info.codes) {
-    case Codes::kByte: q = code - 128; break;
-    case Codes::kNibbleTable: q = kCodeBook[code]; break;
-    case Codes::kNibble: q = has_minimum(info.scales) ? code : code - 8; break;
-    case Codes::kFive: q = has_minimum(info.scales) ? code : code - 16; break;
-    case Codes::kSix: q = code - 32; break;
-    case Codes::kTwo: q = code; break;
-    case Codes::kThree: q = code - 4; break;
+    case Codes::kByte:
+      q = code - 128;
+      break;
+    case Codes::kNibbleTable:
+      q = kCodeBook[code];
+      break;
+    case Codes::kNibble:
+      q = has_minimum(info.scales) ? code : code - 8;
+      break;
+    case Codes::kFive:
+      q = has_minimum(info.scales) ? code : code - 16;
+      break;
+    case Codes::kSix:
+      q = code - 32;
+      break;
+    case Codes::kTwo:
+      q = code;
+      break;
+    case Codes::kThree:
+      q = code - 4;
+      break;
   }
   const float d = half_to_float(r.d[has_super_scale(info.scales) ? 0 : block]);
   const float dmin = -half_to_float(r.dmin[0]);
   switch (info.scales) {
-    case Scales::kHalf: return d * q;
-    case Scales::kHalfMin: return exact_fma(d, q, half_to_float(r.dmin[block]));
-    case Scales::kSuper32: return d * static_cast<int8_t>(r.scale[block]) * q;
-    case Scales::kSuper32Min: return exact_fma(d * r.scale[block], q, dmin * r.minimum[block]);
-    case Scales::kSuper16: return d * static_cast<int8_t>(r.scale[i / 16]) * q;
+    case Scales::kHalf:
+      return d * q;
+    case Scales::kHalfMin:
+      return exact_fma(d, q, half_to_float(r.dmin[block]));
+    case Scales::kSuper32:
+      return d * static_cast<int8_t>(r.scale[block]) * q;
+    case Scales::kSuper32Min:
+      return exact_fma(d * r.scale[block], q, dmin * r.minimum[block]);
+    case Scales::kSuper16:
+      return d * static_cast<int8_t>(r.scale[i / 16]) * q;
     case Scales::kSuper16Min:
       return exact_fma(d * (r.scale[i / 16] & 15), q, dmin * (r.scale[i / 16] >> 4));
   }
@@ -280,8 +321,8 @@ int blocks_of_chunk(int columns, int chunk) {
 
 std::optional<WeightFormat> weight_format(int ggml_id) {
   const auto format = static_cast<WeightFormat>(ggml_id);
-  const bool is_float = format == WeightFormat::kF32 || format == WeightFormat::kF16 ||
-                        format == WeightFormat::kBF16;
+  const bool is_float =
+      format == WeightFormat::kF32 || format == WeightFormat::kF16 || format == WeightFormat::kBF16;
   if (is_float || find_info(format) != nullptr) return format;
   return std::nullopt;
 }
@@ -300,8 +341,7 @@ size_t packed_tile_bytes(WeightFormat format, int columns) {
   return tile_bytes(info->codes, info->scales, columns);
 }
 
-void pack_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile,
-               uint8_t* out) {
+void pack_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile, uint8_t* out) {
   std::memset(out, 0, packed_tile_bytes(format, columns));
   const FormatInfo* info = find_info(format);
   if (info == nullptr) return pack_float_tile(format, raw, rows, columns, tile, out);

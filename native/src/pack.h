@@ -16,8 +16,7 @@ size_t row_bytes(WeightFormat format, int columns);
 size_t packed_tile_bytes(WeightFormat format, int columns);
 
 // Packs rows [16 tile, 16 tile + 16), zeros standing for rows beyond `rows`.
-void pack_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile,
-               uint8_t* out);
+void pack_tile(WeightFormat format, const uint8_t* raw, int rows, int columns, int tile, uint8_t* out);
 
 // The values of one row: s * q + m, rounded once.
 void row_values(WeightFormat format, const uint8_t* row, int columns, float* out);

@@ -135,8 +135,8 @@ struct RopeAnglesStep : RowStep {
     const auto& f = e.vector(inv_freq);
     const int half = static_cast<int>(f.size());
     float* cosines = row_of(e, angles, row);
-    e.kernels().rope_angles(static_cast<float>(run.batch.positions[row]), f.data(), half, mscale,
-                            cosines, cosines + half);
+    e.kernels().rope_angles(static_cast<float>(run.batch.positions[row]), f.data(), half, mscale, cosines,
+                            cosines + half);
   }
 };
 
@@ -147,8 +147,8 @@ struct RopeStep : RowStep {
       : x(x), heads(heads), half(half), angles(angles), interleaved(interleaved) {}
   void run(Executor& e, const Run&, int row, int) override {
     const float* cosines = row_of(e, angles, row);
-    e.kernels().rope(row_of(e, x, row), heads, e.buffer(x).width / heads, half, interleaved,
-                     cosines, cosines + half);
+    e.kernels().rope(row_of(e, x, row), heads, e.buffer(x).width / heads, half, interleaved, cosines,
+                     cosines + half);
   }
 };
 
@@ -159,10 +159,17 @@ struct KvWriteStep : RowStep {
   void run(Executor& e, const Run& run, int row, int) override {
     const BatchView& b = run.batch;
     const size_t at = static_cast<size_t>(layer) * run.cache.layer_bytes;
-    const KvWriteArgs args{e.buffer(k).data.data(), e.buffer(v).data.data(), run.cache.keys + at,
-                           run.cache.values + at,   run.cache.half,          b.positions,
-                           b.sequences,             b.page_tables,           b.pages_per_table,
-                           kv_heads,                head_dim};
+    const KvWriteArgs args{e.buffer(k).data.data(),
+                           e.buffer(v).data.data(),
+                           run.cache.keys + at,
+                           run.cache.values + at,
+                           run.cache.half,
+                           b.positions,
+                           b.sequences,
+                           b.page_tables,
+                           b.pages_per_table,
+                           kv_heads,
+                           head_dim};
     if (!e.kernels().kv_write(args, row)) run.report(row);
   }
 };
@@ -196,13 +203,20 @@ struct AttentionStep : Step {
   void run(Executor& e, const Run& run, int unit, int thread) override {
     const BatchView& b = run.batch;
     const size_t at = static_cast<size_t>(shape.layer) * run.cache.layer_bytes;
-    const AttentionArgs args{e.buffer(q).data.data(), e.buffer(out).data.data(),
-                             run.cache.keys + at,     run.cache.values + at,
-                             run.cache.half,          b.positions,
-                             b.sequences,             b.page_tables,
-                             b.pages_per_table,       shape.heads,
-                             shape.kv_heads,          shape.head_dim,
-                             shape.scale,             shape.window,
+    const AttentionArgs args{e.buffer(q).data.data(),
+                             e.buffer(out).data.data(),
+                             run.cache.keys + at,
+                             run.cache.values + at,
+                             run.cache.half,
+                             b.positions,
+                             b.sequences,
+                             b.page_tables,
+                             b.pages_per_table,
+                             shape.heads,
+                             shape.kv_heads,
+                             shape.head_dim,
+                             shape.scale,
+                             shape.window,
                              shape.softcap};
     // The longest blocks, which are the last of a prompt, come first.
     const auto [begin, end] = blocks[blocks.size() - 1 - unit / shape.kv_heads];
@@ -253,8 +267,7 @@ struct SelectRowsStep : Step {
     return static_cast<int>(run.batch.wanted.size());
   }
   void run(Executor& e, const Run& run, int row, int) override {
-    std::memcpy(row_of(e, out, row), row_of(e, x, run.batch.wanted[row]),
-                sizeof(float) * e.buffer(x).width);
+    std::memcpy(row_of(e, out, row), row_of(e, x, run.batch.wanted[row]), sizeof(float) * e.buffer(x).width);
   }
 };
 

@@ -34,8 +34,7 @@ int quota_cores() {
 
 // The first sibling of a processor stands for its physical core.
 std::string core_of(int cpu) {
-  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) +
-                     "/topology/thread_siblings_list");
+  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
   std::string siblings;
   if (!(file >> siblings)) return std::to_string(cpu);
   return siblings;

@@ -31,7 +31,7 @@ def load(name_or_path: str, **settings: Any) -> Model:
     """Loads a model by path or by the name it was pulled under.
 
     Settings: activations ("int8" or "int16"), cache ("f16" or "f32"), threads, isa, backend ("cpu" or
-    "reference"), context (tokens), chunk (prompt tokens per step). Of these only activations, cache and the
+    "reference"), context (tokens), chunk (prompt tokens per step), progress (called with stage, done, total). Of these only activations, cache and the
     sampling settings of a request have a say in its bits.
     Raises ModelNotFoundError, FormatError, UnsupportedError or InputError.
     """

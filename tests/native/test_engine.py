@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import isobit
+from helpers.tiny_model import CONTEXT, write_tiny_model
 from isobit.errors import InputError, NumericsError
 from isobit.model import Model
 from isobit.sampling import SamplingParams
-from helpers.tiny_model import CONTEXT, write_tiny_model
 
 ARCHITECTURES = ("llama", "qwen2", "gemma3")
 PROMPTS = ["hello", "a", "The quick brown fox jumps over the lazy dog. " * 3, "zz top", "1 + 1 ="]

@@ -97,9 +97,9 @@ def test_log_softmax_is_a_distribution(size: int, seed: int) -> None:
 def test_global_random_state_has_no_say() -> None:
     logits = np.random.default_rng(3).normal(0, 2, 100).astype(np.float32)
     params = SamplingParams(1.0, 0, 1.0, 5)
-    np.random.seed(1)  # noqa: NPY002  (that it has no effect is the point)
+    np.random.seed(1)
     first = [sample(logits, params, p) for p in range(20)]
-    np.random.seed(2)  # noqa: NPY002
+    np.random.seed(2)
     assert first == [sample(logits, params, p) for p in range(20)]
 
 

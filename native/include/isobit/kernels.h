@@ -10,9 +10,21 @@ namespace isobit {
 
 // Weight types that can be run, with their GGUF ids.
 enum class WeightFormat : int {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ2_K = 10, kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14,
-  kIQ4_NL = 20, kIQ4_XS = 23, kBF16 = 30
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
+  kBF16 = 30
 };
 
 struct LinearArgs {
@@ -24,27 +36,27 @@ struct LinearArgs {
   const float* x;           // float weights: [tokens, columns]
   float* out;               // [tokens, out_stride]
   ptrdiff_t out_stride;
-  const float* bias;        // [rows] or null
+  const float* bias;  // [rows] or null
 };
 // Tile `tile` of the weights for tokens [begin, end).
 using LinearKernel = void (*)(const LinearArgs&, int tile, int begin, int end);
 
 struct AttentionArgs {
-  const float* q;           // [tokens, heads * head_dim]
-  float* out;               // the same shape
-  const void* keys;         // [pages, kv_heads, head_dim, kPageSize] of this layer
-  const void* values;       // [pages, kv_heads, kPageSize, head_dim]
-  bool half;                // cache in binary16, else binary32
-  const int32_t* positions; // [tokens]
-  const int32_t* sequences; // [tokens]
+  const float* q;            // [tokens, heads * head_dim]
+  float* out;                // the same shape
+  const void* keys;          // [pages, kv_heads, head_dim, kPageSize] of this layer
+  const void* values;        // [pages, kv_heads, kPageSize, head_dim]
+  bool half;                 // cache in binary16, else binary32
+  const int32_t* positions;  // [tokens]
+  const int32_t* sequences;  // [tokens]
   const int32_t* page_tables;
   int pages_per_table;
   int heads;
   int kv_heads;
-  int head_dim;             // a multiple of 16
+  int head_dim;  // a multiple of 16
   float scale;
-  int window;               // 0: none
-  float softcap;            // 0: none
+  int window;     // 0: none
+  float softcap;  // 0: none
 };
 
 // Scratch that attention needs for up to `queries` queries over `positions` cached positions.
@@ -54,7 +66,7 @@ static constexpr size_t attention_scratch_floats(int queries, int positions, int
 }
 
 struct KvWriteArgs {
-  const float* k;           // [tokens, kv_heads * head_dim]
+  const float* k;  // [tokens, kv_heads * head_dim]
   const float* v;
   void* keys;
   void* values;
@@ -76,8 +88,7 @@ struct Kernels {
   LinearKernel (*linear)(WeightFormat, bool two_pass);
   // Rounds one token's features; false if one of them is not finite.
   bool (*quantize_int8)(const float* x, int columns, int8_t* codes, float* scale, int32_t* sums);
-  bool (*quantize_int16)(const float* x, int columns, int8_t* low, int8_t* high, float* scale,
-                         int32_t* sums);
+  bool (*quantize_int16)(const float* x, int columns, int8_t* low, int8_t* high, float* scale, int32_t* sums);
   bool (*all_finite)(const float* x, size_t count);
   // One group of `width` features (a token, or one of its heads); false if its sum of squares is not finite.
   bool (*rms_norm)(const float* x, const float* weight, float* y, int width, float eps);

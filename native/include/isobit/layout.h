@@ -19,30 +19,36 @@ constexpr int kTileRows = 16;
 constexpr int kChunkColumns = 256;
 constexpr int kBlockColumns = 32;
 constexpr int kVectorBytes = 64;
-constexpr int kPageSize = 64;    // positions in a page of the cache; isobit.ops.PAGE_SIZE
+constexpr int kPageSize = 64;  // positions in a page of the cache; isobit.ops.PAGE_SIZE
 constexpr int kMaxHeadDim = 256;
 
 // The families of code layouts.
 enum class Codes : int { kByte, kNibble, kNibbleTable, kFive, kSix, kTwo, kThree };
 // The families of scale layouts.
 enum class Scales : int {
-  kHalf,         // binary16 per block of 32
-  kHalfMin,      // binary16 scale and minimum per block of 32
-  kSuper32,      // binary16 d per chunk, signed byte per block of 32 (IQ4_XS)
-  kSuper32Min,   // binary16 d, dmin per chunk, unsigned byte scale and minimum per block of 32 (Q4_K, Q5_K)
-  kSuper16,      // binary16 d per chunk, signed byte per sub-block of 16 (Q3_K, Q6_K)
-  kSuper16Min    // binary16 d, dmin per chunk, nibbles scale | minimum << 4 per sub-block of 16 (Q2_K)
+  kHalf,        // binary16 per block of 32
+  kHalfMin,     // binary16 scale and minimum per block of 32
+  kSuper32,     // binary16 d per chunk, signed byte per block of 32 (IQ4_XS)
+  kSuper32Min,  // binary16 d, dmin per chunk, unsigned byte scale and minimum per block of 32 (Q4_K, Q5_K)
+  kSuper16,     // binary16 d per chunk, signed byte per sub-block of 16 (Q3_K, Q6_K)
+  kSuper16Min   // binary16 d, dmin per chunk, nibbles scale | minimum << 4 per sub-block of 16 (Q2_K)
 };
 
 static constexpr int code_bytes(Codes codes) {  // per block of 32 columns and 16 rows
   switch (codes) {
-    case Codes::kByte: return 8 * kVectorBytes;
+    case Codes::kByte:
+      return 8 * kVectorBytes;
     case Codes::kNibble:
-    case Codes::kNibbleTable: return 4 * kVectorBytes;
-    case Codes::kFive: return 5 * kVectorBytes;
-    case Codes::kSix: return 6 * kVectorBytes;
-    case Codes::kTwo: return 2 * kVectorBytes;
-    case Codes::kThree: return 3 * kVectorBytes;
+    case Codes::kNibbleTable:
+      return 4 * kVectorBytes;
+    case Codes::kFive:
+      return 5 * kVectorBytes;
+    case Codes::kSix:
+      return 6 * kVectorBytes;
+    case Codes::kTwo:
+      return 2 * kVectorBytes;
+    case Codes::kThree:
+      return 3 * kVectorBytes;
   }
   return 0;
 }
@@ -60,12 +66,16 @@ static constexpr int super_bytes(Scales s) {
 }
 static constexpr int scale_bytes(Scales s) {  // per block of 32 columns
   switch (s) {
-    case Scales::kHalf: return 2 * kTileRows;
-    case Scales::kHalfMin: return 4 * kTileRows;
-    case Scales::kSuper32: return kTileRows;
+    case Scales::kHalf:
+      return 2 * kTileRows;
+    case Scales::kHalfMin:
+      return 4 * kTileRows;
+    case Scales::kSuper32:
+      return kTileRows;
     case Scales::kSuper32Min:
     case Scales::kSuper16:
-    case Scales::kSuper16Min: return 2 * kTileRows;
+    case Scales::kSuper16Min:
+      return 2 * kTileRows;
   }
   return 0;
 }

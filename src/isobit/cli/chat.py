@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from isobit.model import Model
 
 HELP = "talk with a model"
-INTRODUCTION = "Type a message and press Enter. /reset forgets the conversation, /quit or Ctrl-D ends it; Ctrl-C stops an answer."
+INTRODUCTION = (
+    "Type a message and press Enter. /reset forgets the conversation, /quit or Ctrl-D ends it; Ctrl-C stops an answer."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

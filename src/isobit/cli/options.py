@@ -7,7 +7,7 @@ from typing import Any
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL, and the settings that choose bits: activations and cache; and those that do not: threads, instruction set."""
+    """MODEL, what chooses its bits (activations, cache), and what does not (threads, instruction set)."""
     parser.add_argument("model", metavar="MODEL", help="a GGUF file, a pulled name, or hf:org/repo[:file-or-quant]")
     parser.add_argument(
         "--activations",
@@ -16,11 +16,20 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="rounding before each matrix: int8 is fast, int16 is indistinguishable from FP32 (default: %(default)s)",
     )
     parser.add_argument(
-        "--cache", choices=("f16", "f32"), default="f16", help="type of the key/value cache (default: %(default)s)"
+        "--cache",
+        choices=("f16", "f32"),
+        default="f16",
+        help="type of the key/value cache (default: %(default)s)",
     )
     parser.add_argument("-t", "--threads", type=int, help="threads (default: the physical cores that may be used)")
     parser.add_argument("--isa", help="force an instruction set; see `isobit doctor` for those of this machine")
-    parser.add_argument("-c", "--ctx", type=int, dest="context", help="tokens of context (default: the model's, at most 32768)")
+    parser.add_argument(
+        "-c",
+        "--ctx",
+        type=int,
+        dest="context",
+        help="tokens of context (default: the model's, at most 32768)",
+    )
 
 
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -36,12 +45,21 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """Sampling settings under the names people type."""
-    parser.add_argument("-n", "--max-tokens", type=int, default=256, help="most tokens to produce (default: %(default)s)")
-    parser.add_argument("--temp", type=float, default=0.8, help="temperature; 0 is greedy (default: %(default)s)")
-    parser.add_argument("--top-k", type=int, default=40, help="keep the k best tokens; 0 keeps all (default: %(default)s)")
-    parser.add_argument("--top-p", type=float, default=0.95, help="keep the best tokens of this share (default: %(default)s)")
     parser.add_argument(
-        "--seed", type=int, default=0, help="any integer from -2^63 to 2^64-1; same seed, same text (default: %(default)s)"
+        "-n", "--max-tokens", type=int, default=256, help="most tokens to produce (default: %(default)s)"
+    )
+    parser.add_argument("--temp", type=float, default=0.8, help="temperature; 0 is greedy (default: %(default)s)")
+    parser.add_argument(
+        "--top-k", type=int, default=40, help="keep the k best tokens; 0 keeps all (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=0.95, help="keep the best tokens of this share (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="any integer from -2^63 to 2^64-1; same seed, same text (default: %(default)s)",
     )
 
 

@@ -20,7 +20,9 @@ HELP = "answer a prompt"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_model(parser)
-    parser.add_argument("prompt", nargs="?", default="-", metavar="PROMPT", help="the prompt; - or none reads standard input")
+    parser.add_argument(
+        "prompt", nargs="?", default="-", metavar="PROMPT", help="the prompt; - or none reads standard input"
+    )
     add_sampling(parser)
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     parser.add_argument("--system", help="a system message for the chat template")

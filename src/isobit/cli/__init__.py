@@ -1,0 +1,1 @@
+"""The command `isobit`: one module for each subcommand, imported only when it is called."""
