@@ -31,12 +31,12 @@ def load(name_or_path: str, **settings: Any) -> Model:
     """Loads a model by path or by the name it was pulled under.
 
     Settings: activations ("int8" or "int16"), cache ("f16" or "f32"), threads, isa, backend ("cpu" or
-    "reference"), context (tokens), chunk (prompt tokens per step), progress (called with stage, done, total). Of these only activations, cache and the
-    sampling settings of a request have a say in its bits.
+    "reference"), context (tokens), chunk (prompt tokens per step), progress (called with
+    stage, done, total), clock (what a chat template gets when it asks for the date). Of these only activations, cache and the sampling settings of a request have a say in its bits.
     Raises ModelNotFoundError, FormatError, UnsupportedError or InputError.
     """
-    from isobit.hub import resolve  # noqa: PLC0415  (imported late: `isobit --help` should not pay for NumPy)
-    from isobit.model import Model  # noqa: PLC0415
+    from isobit.hub import resolve
+    from isobit.model import Model
 
     return Model(resolve(name_or_path), **settings)
 
@@ -44,11 +44,11 @@ def load(name_or_path: str, **settings: Any) -> Model:
 def __getattr__(name: str) -> object:
     """Imports the public classes when they are first asked for."""
     if name in ("Model", "Completion"):
-        from isobit import model  # noqa: PLC0415
+        from isobit import model
 
         return getattr(model, name)
     if name == "SamplingParams":
-        from isobit.sampling import SamplingParams  # noqa: PLC0415
+        from isobit.sampling import SamplingParams
 
         return SamplingParams
     raise AttributeError(f"module 'isobit' has no attribute {name!r}")

@@ -28,7 +28,7 @@ from isobit.numerics import numerics_id
 from isobit.ops import CacheType, KVCache, Program
 from isobit.sampling import SamplingParams
 from isobit.text.detokenizer import Detokenizer
-from isobit.text.template import ChatTemplate
+from isobit.text.template import ChatTemplate, Clock
 from isobit.text.tokenizer import Tokenizer, load_tokenizer
 
 Message = Mapping[str, object]
@@ -90,8 +90,10 @@ class Model:
         context: int | None = None,
         chunk: int = 512,
         progress: Progress | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.path = path
+        self._clock = clock
         self.activations: Activations = activations
         self.cache_type: CacheType = cache
         self.numerics = numerics_id(activations, cache)
@@ -145,7 +147,7 @@ class Model:
     def template(self) -> ChatTemplate:
         """The file's chat template. Raises TemplateError where it has none."""
         if self._template is None:
-            self._template = ChatTemplate.from_metadata(self.checkpoint.metadata, self.tokenizer)
+            self._template = ChatTemplate.from_metadata(self.checkpoint.metadata, self.tokenizer, self._clock)
         return self._template
 
     def encode(self, prompt: Prompt) -> list[int]:

@@ -169,10 +169,18 @@ def test_a_prompt_from_standard_input(smollm: str, capsys, monkeypatch) -> None:
 
 
 def test_chat_keeps_the_conversation(smollm: str) -> None:
+    questions = ["My name is Ada. Say hello.", "What is my name?"]
+    messages: list[dict[str, str]] = []
+    with isobit.load(smollm) as model:
+        for question in questions:
+            messages.append({"role": "user", "content": question})
+            answer = model.generate(messages, max_tokens=30, temperature=0)
+            messages.append({"role": "assistant", "content": answer.text})
     process = command("chat", smollm, "--temp", "0", "-n", "30", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    out, _ = process.communicate("My name is Ada. Say hello.\nWhat is my name?\n/quit\n", timeout=120)
+    out, _ = process.communicate("\n".join([*questions, "/reset", questions[0], "/quit", ""]), timeout=120)
     assert process.returncode == 0
-    assert "Ada" in out.split("\n")[-2] or "Ada" in out
+    first, second = messages[1]["content"], messages[3]["content"]
+    assert out == f"{first}\n{second}\n{first}\n"
 
 
 def test_interrupt_keeps_what_was_printed(smollm: str) -> None:

@@ -12,8 +12,6 @@ from isobit.cli.options import add_model
 if TYPE_CHECKING:
     from isobit.lab.certify import CaseResult
 
-HELP = "check that no setting changes a bit"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""

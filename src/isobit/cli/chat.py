@@ -7,13 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from isobit.cli.common import open_model
-from isobit.cli.options import add_model, add_sampling, sampling_settings
+from isobit.cli.options import add_chat, add_model, add_sampling, sampling_settings
 from isobit.errors import InputError
 
 if TYPE_CHECKING:
     from isobit.model import Model
 
-HELP = "talk with a model"
 INTRODUCTION = (
     "Type a message and press Enter. /reset forgets the conversation, /quit or Ctrl-D ends it; Ctrl-C stops an answer."
 )
@@ -23,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_model(parser)
     add_sampling(parser)
-    parser.add_argument("--system", help="a system message")
+    add_chat(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,7 +48,9 @@ def open_model(args: argparse.Namespace, **settings: Any) -> Iterator[Model]:
     import isobit
     from isobit.cli.options import model_settings
 
-    with isobit.load(args.model, **model_settings(args), **settings) as model:
+    with progress_bars(None, "operations") as bars:
+        model = isobit.load(args.model, **model_settings(args), **settings, progress=bars)
+    with model:
         yield model
 
 
@@ -124,7 +126,7 @@ def _rich_bars(unit: str) -> Iterator[Progress]:
 
     amount: ProgressColumn = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description:10}"), BarColumn(), amount, TimeRemainingColumn(compact=True))
-    with RichProgress(*columns, console=Console(stderr=True)) as display:
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as display:
         yield _RichProgress(display)
 
 

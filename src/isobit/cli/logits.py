@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-HELP = "logits of a text or of token ids, and their digest"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""

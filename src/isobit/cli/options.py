@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime
 from typing import Any
 
 
@@ -32,6 +33,24 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_chat(parser: argparse.ArgumentParser) -> None:
+    """What the chat template is given besides the messages."""
+    parser.add_argument("--system", help="a system message")
+    parser.add_argument(
+        "--date",
+        type=_date,
+        metavar="YYYY-MM-DD",
+        help="the date that a template may ask for; without it such a template is an error, not a new prompt each day",
+    )
+
+
+def _date(text: str) -> datetime:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-01-31") from None
+
+
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments for `isobit.load`."""
     return {
@@ -40,6 +59,7 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
         "threads": args.threads,
         "isa": args.isa,
         "context": args.context,
+        "clock": (lambda: args.date) if getattr(args, "date", None) else None,
     }
 
 

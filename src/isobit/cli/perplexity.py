@@ -10,8 +10,6 @@ from isobit.cli.common import open_model, print_json, progress
 from isobit.cli.options import add_model
 from isobit.errors import InputError
 
-HELP = "perplexity of a text file"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command (--ctx is the window that is scored at once)."""

@@ -8,13 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from isobit.cli.common import open_model, print_json
-from isobit.cli.options import add_model, add_sampling, sampling_settings
+from isobit.cli.options import add_chat, add_model, add_sampling, sampling_settings
 from isobit.errors import InputError
 
 if TYPE_CHECKING:
     from isobit.model import Model, Prompt
-
-HELP = "answer a prompt"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_sampling(parser)
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
-    parser.add_argument("--system", help="a system message for the chat template")
+    add_chat(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object when done")
 
 
@@ -55,8 +53,9 @@ def make_prompt(text: str, args: argparse.Namespace) -> Prompt:
 
 
 def _stream(model: Model, prompt: Prompt, args: argparse.Namespace) -> None:
+    chunks = model.stream(prompt, max_tokens=args.max_tokens, **sampling_settings(args))
     try:
-        for chunk in model.stream(prompt, max_tokens=args.max_tokens, **sampling_settings(args)):
+        for chunk in chunks:
             sys.stdout.write(chunk.text)
             sys.stdout.flush()
     finally:

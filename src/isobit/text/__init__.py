@@ -1,0 +1,1 @@
+"""Between text and token ids: tokenizer, incremental detokenizer, chat templates."""
