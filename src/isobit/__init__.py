@@ -31,8 +31,9 @@ def load(name_or_path: str, **settings: Any) -> Model:
     """Loads a model by path or by the name it was pulled under.
 
     Settings: activations ("int8" or "int16"), cache ("f16" or "f32"), threads, isa, backend ("cpu" or
-    "reference"), context (tokens), chunk (prompt tokens per step), progress (called with
-    stage, done, total), clock (what a chat template gets when it asks for the date). Of these only activations, cache and the sampling settings of a request have a say in its bits.
+    "reference"), context (tokens), chunk (prompt tokens per step), progress (called with stage, done, total),
+    clock (what a chat template gets when it asks for the date). Of these only activations and cache, and the
+    prompt that clock leads to, have a say in the bits.
     Raises ModelNotFoundError, FormatError, UnsupportedError or InputError.
     """
     from isobit.hub import resolve

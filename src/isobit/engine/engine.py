@@ -122,7 +122,7 @@ class Engine:
             self.running.append(self.waiting.popleft())
 
     def _reuse(self, prompt: tuple[int, ...]) -> Sequence:
-        """The past as far as it is a prefix of the prompt; at least the last prompt token is run again for its logits."""
+        """The past as far as it is a prefix of the prompt; at least the last prompt token is run again."""
         common = 0
         for known, wanted in zip(self.past.tokens, prompt[:-1], strict=False):
             if known != wanted:
