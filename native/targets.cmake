@@ -4,7 +4,7 @@ find_package(Threads REQUIRED)
 
 set(ISOBIT_FLAGS -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden -Wall -Wextra)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND ISOBIT_FLAGS -Wno-maybe-uninitialized)  # GCC's own AVX-512 headers
+  list(APPEND ISOBIT_FLAGS -Wno-maybe-uninitialized -Wno-uninitialized)  # GCC's own AVX-512 headers
 endif()
 
 function(isobit_add_target name simd)

@@ -19,6 +19,7 @@ struct Query {
   const float* q;
   float* out;
   float* scores;  // by position, room for whole chunks
+  int token;
   int begin;
   int end;
   float total;
@@ -50,18 +51,19 @@ inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Quer
         for (int i = 0; i < Q; ++i) dot[i] = fma(set(queries[i].q[d]), k, dot[i]);
       }
       for (int i = 0; i < Q; ++i) {
-        F s = mul(dot[i], scale);
-        if (args.softcap != 0.0f) s = soft_cap(s, set(args.softcap));
-        store(queries[i].scores + first + lane, s);
+        store(queries[i].scores + first + lane, mul(dot[i], scale));
       }
     }
   }
 }
 
 // Scores become weights exp(score - maximum), zero outside [begin, end); `total` is their striped sum.
-inline void softmax_weights(Query& query) {
+// False, and nothing is done, if a score that the query sees is not finite.
+inline bool softmax_weights(Query& query, float softcap) {
+  if (!all_finite(query.scores + query.begin, query.end - query.begin)) return false;
   const int first = query.begin / kWidth * kWidth;
   const int last = (query.end + kWidth - 1) / kWidth * kWidth;
+  if (softcap != 0.0f) softcap_array(query.scores + first, softcap, last - first);
   float maximum = query.scores[query.begin];
   for (int j = query.begin; j < query.end; ++j) {
     maximum = query.scores[j] > maximum ? query.scores[j] : maximum;
@@ -82,6 +84,7 @@ inline void softmax_weights(Query& query) {
     tree.push(chunk, fold(lanes));
   }
   query.total = tree.root();
+  return true;
 }
 
 // acc[i] += weight * value for positions [begin, end) of one page and one register of features.
@@ -164,8 +167,9 @@ inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Qu
 }
 
 template <class Cache, int Q>
-inline void attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pages<Cache>& values,
-                   Query* queries, float* slots) {
+// The first token with a score that is not finite, or kNoToken; with one, the queries' outputs are undefined.
+inline int attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pages<Cache>& values,
+                  Query* queries, float* slots) {
   int begin = queries[0].begin;
   int end = queries[0].end;
   for (int i = 1; i < Q; ++i) {
@@ -173,15 +177,18 @@ inline void attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pa
     end = larger(end, queries[i].end);
   }
   score_tile<Cache, Q>(args, keys, queries, begin, end);
-  for (int i = 0; i < Q; ++i) softmax_weights(queries[i]);
+  for (int i = 0; i < Q; ++i) {
+    if (!softmax_weights(queries[i], args.softcap)) return queries[i].token;
+  }
   value_tile<Cache, Q>(args, values, queries, begin, end, slots);
+  return kNoToken;
 }
 
 constexpr int kQueries = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;  // no bit depends on it
 
 template <class Cache>
-inline void attention_for(const AttentionArgs& args, int token_begin, int token_end, int kv_head,
-                          float* scratch) {
+inline int attention_for(const AttentionArgs& args, int token_begin, int token_end, int kv_head,
+                         float* scratch) {
   const size_t page_stride = static_cast<size_t>(args.kv_heads) * kPageSize * args.head_dim;
   const size_t head_offset = static_cast<size_t>(kv_head) * kPageSize * args.head_dim;
   const int32_t* table =
@@ -196,10 +203,13 @@ inline void attention_for(const AttentionArgs& args, int token_begin, int token_
 
   Query queries[kQueries];
   int count = 0;
+  int failed = kNoToken;
   const auto flush = [&] {
     int i = 0;
     const auto take = [&]<int Q>() {
-      for (; i + Q <= count; i += Q) attend<Cache, Q>(args, keys, values, queries + i, slots);
+      for (; i + Q <= count; i += Q) {
+        failed = smaller(failed, attend<Cache, Q>(args, keys, values, queries + i, slots));
+      }
     };
     if constexpr (kQueries > 4) take.template operator()<8>();
     if constexpr (kQueries > 1) take.template operator()<4>();
@@ -212,16 +222,17 @@ inline void attention_for(const AttentionArgs& args, int token_begin, int token_
     const int begin = args.window > 0 && end > args.window ? end - args.window : 0;
     for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
       const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.heads + h) * args.head_dim;
-      queries[count] = {args.q + at, args.out + at, scratch + count * padded, begin, end, 0.0f};
+      queries[count] = {args.q + at, args.out + at, scratch + count * padded, token, begin, end, 0.0f};
       if (++count == kQueries) flush();
     }
   }
   flush();
+  return failed;
 }
 
-inline void attention(const AttentionArgs& args, int begin, int end, int kv_head, float* scratch) {
-  if (args.half) attention_for<HalfCache>(args, begin, end, kv_head, scratch);
-  else attention_for<FloatCache>(args, begin, end, kv_head, scratch);
+inline int attention(const AttentionArgs& args, int begin, int end, int kv_head, float* scratch) {
+  if (args.half) return attention_for<HalfCache>(args, begin, end, kv_head, scratch);
+  return attention_for<FloatCache>(args, begin, end, kv_head, scratch);
 }
 
 inline bool kv_write_half(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,

@@ -220,7 +220,9 @@ struct AttentionStep : Step {
                              shape.softcap};
     // The longest blocks, which are the last of a prompt, come first.
     const auto [begin, end] = blocks[blocks.size() - 1 - unit / shape.kv_heads];
-    e.kernels().attention(args, begin, end, unit % shape.kv_heads, e.scratch(thread).data());
+    const int failed =
+        e.kernels().attention(args, begin, end, unit % shape.kv_heads, e.scratch(thread).data());
+    if (failed != kNoToken) run.report(failed);
   }
 };
 
@@ -255,7 +257,8 @@ struct SoftcapStep : RowStep {
   int x;
   float cap;
   SoftcapStep(int x, float cap) : x(x), cap(cap) {}
-  void run(Executor& e, const Run&, int row, int) override {
+  void run(Executor& e, const Run& run, int row, int) override {
+    if (!e.kernels().all_finite(row_of(e, x, row), e.buffer(x).width)) run.report(row);
     e.kernels().softcap(row_of(e, x, row), cap, e.buffer(x).width);
   }
 };

@@ -41,6 +41,8 @@ struct LinearArgs {
 // Tile `tile` of the weights for tokens [begin, end).
 using LinearKernel = void (*)(const LinearArgs&, int tile, int begin, int end);
 
+constexpr int kNoToken = INT32_MAX;
+
 struct AttentionArgs {
   const float* q;            // [tokens, heads * head_dim]
   float* out;                // the same shape
@@ -99,7 +101,8 @@ struct Kernels {
                const float* sines);
   bool (*kv_write)(const KvWriteArgs&, int token);
   // Queries of tokens [begin, end), all of one sequence, that read key/value head `kv_head`.
-  void (*attention)(const AttentionArgs&, int begin, int end, int kv_head, float* scratch);
+  // Returns the first token with a score that is not finite, or kNoToken.
+  int (*attention)(const AttentionArgs&, int begin, int end, int kv_head, float* scratch);
   void (*silu_mul)(const float* gate, const float* up, float* out, size_t count);
   void (*gelu_mul)(const float* gate, const float* up, float* out, size_t count);
   void (*add)(const float* a, const float* b, float* out, size_t count);

@@ -121,3 +121,18 @@ def sum_striped(x: FloatArray, *, first: int = 0, squares: bool = False) -> Floa
         lanes = lanes[..., :half] + lanes[..., half:]
     sums = lanes[..., 0]
     return tree_sum((first // CHUNK + i, sums[..., i]) for i in range(chunks))
+
+
+class NonFiniteError(Exception):
+    """A value that section 4 forbids, in this row of the operation's tokens."""
+
+    def __init__(self, row: int, value: float) -> None:
+        super().__init__(row, value)
+        self.row, self.value = row, value
+
+
+def require_finite(values: FloatArray) -> None:
+    """Raises NonFiniteError for the lowest row of [rows, …] that holds an infinity or NaN."""
+    bad = np.argwhere(~np.isfinite(values))
+    if len(bad):
+        raise NonFiniteError(int(bad[0, 0]), float(values[tuple(bad[0])]))

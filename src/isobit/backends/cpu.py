@@ -99,11 +99,17 @@ class CpuRunner:
                 watch,
             )
         except _native.NonFiniteError as error:
-            op, token = error.args
+            op, row = error.args
+            selected = self._selected(op)
+            token = int(batch.wanted[row]) if selected else row
             raise NumericsError(
-                f"a non-finite value (infinity or NaN) appeared in {self.program.labels[op]}, "
-                f"token {token} of the batch; the weights or their quantisation are at fault"
+                f"{self.program.labels[op]}, token {token} of the batch: found an infinity or NaN, expected finite "
+                "numbers; the weights or their quantisation are at fault, try another file of the model"
             ) from None
+
+    def _selected(self, op: int) -> bool:
+        """Whether operation `op` works on the wanted rows only."""
+        return any(isinstance(o, SelectRows) for o in self.program.ops[: op + 1])
 
     def close(self) -> None:
         """Ends the threads and releases the packed weights."""
@@ -116,8 +122,7 @@ class CpuRunner:
 
         def watch(index: int) -> None:
             op = self.program.ops[index]
-            after_select = any(isinstance(o, SelectRows) for o in self.program.ops[: index + 1])
-            rows = len(batch.wanted) if after_select else len(batch.tokens)
+            rows = len(batch.wanted) if self._selected(index) else len(batch.tokens)
             if isinstance(op, KvWrite):
                 dtype = cache.keys.dtype
                 both = [session.rows(self._buffers[name], rows) for name in (op.k, op.v)]
