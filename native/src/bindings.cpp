@@ -65,13 +65,13 @@ class Weights {
 // An executor being built and used from Python.
 class Session {
  public:
-  Session(const Weights& weights, const std::string& isa, int threads, bool two_pass)
-      : executor_(weights.store(), require_kernels(isa), threads, two_pass) {}
+  Session(const Weights& weights, const std::string& isa, int threads)
+      : executor_(weights.store(), require_kernels(isa), threads) {}
 
-  void linear(int op, int out, int x, int weight, std::optional<Floats> bias, bool first) {
-    if (first) executor_.add_step(op, make_round(x, is_integer(executor_.weight(weight).format)));
+  void linear(int op, int out, int x, int weight, std::optional<Floats> bias, bool two_pass, bool first) {
+    if (first) executor_.add_step(op, make_round(x, is_integer(executor_.weight(weight).format), two_pass));
     const int b = bias ? executor_.add_vector(copy_of(*bias)) : -1;
-    executor_.add_step(op, make_linear(out, x, weight, b));
+    executor_.add_step(op, make_linear(out, x, weight, b, two_pass));
   }
 
   Matrix forward(Ints tokens, Ints positions, Ints sequences, IntTable tables, Ints wanted, CacheArray keys,
@@ -120,14 +120,15 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("bytes", &Weights::bytes);
   nb::class_<Session>(m, "Session")
       // A session reads its weights' file bytes: they live as long as it does.
-      .def(nb::init<const Weights&, const std::string&, int, bool>(), nb::keep_alive<1, 2>(), "weights"_a,
-           "isa"_a, "threads"_a, "two_pass"_a)
+      .def(nb::init<const Weights&, const std::string&, int>(), nb::keep_alive<1, 2>(), "weights"_a, "isa"_a,
+           "threads"_a)
       .def("add_buffer", [](Session& s, int width) { return s.executor().add_buffer(width); })
       .def("add_vector", [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
       .def("embed", [](Session& s, int op, int out, int w) { s.executor().add_step(op, make_embed(out, w)); })
       .def("rms_norm", [](Session& s, int op, int out, int x, int w, float eps,
                           int heads) { s.executor().add_step(op, make_rms_norm(out, x, w, eps, heads)); })
-      .def("linear", &Session::linear, "op"_a, "out"_a, "x"_a, "weight"_a, "bias"_a.none(), "first"_a)
+      .def("linear", &Session::linear, "op"_a, "out"_a, "x"_a, "weight"_a, "bias"_a.none(), "two_pass"_a,
+           "first"_a)
       .def("rope_angles",
            [](Session& s, int op, int inv_freq, float mscale, int angles) {
              s.executor().add_step(op, make_rope_angles(inv_freq, mscale, angles));

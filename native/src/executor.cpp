@@ -18,7 +18,8 @@ int WeightStore::add(std::span<const uint8_t> raw, WeightFormat format, int rows
   w.data = std::shared_ptr<uint8_t[]>(static_cast<uint8_t*>(::operator new[](bytes, std::align_val_t{64})),
                                       [](uint8_t* p) { ::operator delete[](p, std::align_val_t{64}); });
   std::atomic<int> next{0};
-  pool_.run([&](int) {
+  ThreadPool pool(threads_);  // packing is rare: no threads are kept for it
+  pool.run([&](int) {
     for (int tile; (tile = next.fetch_add(1)) < w.tiles;) {
       pack_tile(format, raw.data(), rows, columns, tile, w.data.get() + tile * w.tile_bytes);
     }
@@ -33,13 +34,8 @@ size_t WeightStore::bytes() const {
   return bytes;
 }
 
-Executor::Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads,
-                   bool two_pass)
-    : weights_(std::move(weights)),
-      kernels_(kernels),
-      two_pass_(two_pass),
-      pool_(threads),
-      scratch_(threads) {}
+Executor::Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads)
+    : weights_(std::move(weights)), kernels_(kernels), pool_(threads), scratch_(threads) {}
 
 int Executor::add_buffer(int width) {
   buffers_.push_back({width, {}});

@@ -34,14 +34,14 @@ struct PackedWeight {
 // that several executors can share a store.
 class WeightStore {
  public:
-  explicit WeightStore(int threads) : pool_(threads) {}
+  explicit WeightStore(int threads) : threads_(threads) {}
   // Returns the matrix's index. With `pack` false the weight serves embed only, which reads the file's bytes.
   int add(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack);
   const PackedWeight& operator[](int index) const { return weights_[index]; }
   size_t bytes() const;
 
  private:
-  ThreadPool pool_;
+  const int threads_;
   std::vector<PackedWeight> weights_;
 };
 
@@ -111,7 +111,7 @@ class Executor {
   // Called between operations with the operation's index.
   using Observer = std::function<void(int op)>;
 
-  Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads, bool two_pass);
+  Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads);
 
   int add_buffer(int width);
   int add_vector(std::vector<float> values);
@@ -124,7 +124,6 @@ class Executor {
   const PackedWeight& weight(int index) const { return (*weights_)[index]; }
   const std::vector<float>& vector(int index) const { return vectors_[index]; }
   const Kernels& kernels() const { return kernels_; }
-  bool two_pass() const { return two_pass_; }
   int threads() const { return pool_.threads(); }
   std::vector<float>& scratch(int thread) { return scratch_[thread]; }
   Rounded& rounded() { return rounded_; }
@@ -136,7 +135,6 @@ class Executor {
 
   const std::shared_ptr<const WeightStore> weights_;
   const Kernels& kernels_;
-  const bool two_pass_;
   ThreadPool pool_;
   std::vector<Buffer> buffers_;
   std::vector<std::vector<float>> vectors_;

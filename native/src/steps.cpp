@@ -51,20 +51,20 @@ struct RmsNormStep : RowStep {
 
 struct RoundStep : RowStep {
   int x;
-  bool integer;
-  RoundStep(int x, bool integer) : x(x), integer(integer) {}
+  bool integer, two_pass;
+  RoundStep(int x, bool integer, bool two_pass) : x(x), integer(integer), two_pass(two_pass) {}
 
   void prepare(Executor& e, const Run& run) override {
     if (!integer) return;
     Rounded& r = e.rounded();
     const int columns = e.buffer(x).width;
     const size_t rows = run.rows;
-    const int scales = e.two_pass() ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
+    const int scales = two_pass ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
     const auto grow = [](auto& v, size_t size) {
       if (v.size() < size) v.resize(size);
     };
     grow(r.low, rows * columns);
-    if (e.two_pass()) grow(r.high, rows * columns);
+    if (two_pass) grow(r.high, rows * columns);
     grow(r.scale, rows * scales);
     grow(r.sums, rows * (columns / 16));
   }
@@ -75,11 +75,11 @@ struct RoundStep : RowStep {
     if (!integer) {
       finite = e.kernels().all_finite(from, columns);
     } else {
-      const Activations a = view(e, columns);
+      const Activations a = view(e, columns, two_pass);
       int8_t* low = a.low + static_cast<size_t>(row) * columns;
       float* scale = a.scale + static_cast<size_t>(row) * a.scales_per_row;
       int32_t* sums = a.sums + static_cast<size_t>(row) * a.sums_per_row;
-      if (e.two_pass()) {
+      if (two_pass) {
         int8_t* high = a.high + static_cast<size_t>(row) * columns;
         finite = e.kernels().quantize_int16(from, columns, low, high, scale, sums);
       } else {
@@ -88,16 +88,18 @@ struct RoundStep : RowStep {
     }
     if (!finite) run.report(row);
   }
-  static Activations view(Executor& e, int columns) {
+  static Activations view(Executor& e, int columns, bool two_pass) {
     Rounded& r = e.rounded();
-    const int scales = e.two_pass() ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
+    const int scales = two_pass ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
     return {r.low.data(), r.high.data(), r.scale.data(), r.sums.data(), columns, scales, columns / 16};
   }
 };
 
 struct LinearStep : Step {
   int out, x, weight, bias;
-  LinearStep(int out, int x, int weight, int bias) : out(out), x(x), weight(weight), bias(bias) {}
+  bool two_pass;
+  LinearStep(int out, int x, int weight, int bias, bool two_pass)
+      : out(out), x(x), weight(weight), bias(bias), two_pass(two_pass) {}
 
   // Several tiles a unit, so that taking a unit costs little, but enough units for every thread.
   int tiles_per_unit(const Executor& e) const {
@@ -109,13 +111,13 @@ struct LinearStep : Step {
   }
   void run(Executor& e, const Run& run, int unit, int) override {
     const PackedWeight& w = e.weight(weight);
-    const LinearKernel kernel = e.kernels().linear(w.format, e.two_pass());
+    const LinearKernel kernel = e.kernels().linear(w.format, two_pass);
     LinearArgs args{};
     args.tiles = w.data.get();
     args.tile_bytes = w.tile_bytes;
     args.rows = w.rows;
     args.columns = w.columns;
-    if (is_integer(w.format)) args.activations = RoundStep::view(e, w.columns);
+    if (is_integer(w.format)) args.activations = RoundStep::view(e, w.columns, two_pass);
     args.x = e.buffer(x).data.data();
     args.out = e.buffer(out).data.data();
     args.out_stride = e.buffer(out).width;
@@ -288,9 +290,11 @@ StepPtr make_embed(int out, int weight) { return std::make_unique<EmbedStep>(out
 StepPtr make_rms_norm(int out, int x, int weight, float eps, int heads) {
   return std::make_unique<RmsNormStep>(out, x, weight, eps, heads);
 }
-StepPtr make_round(int x, bool integer) { return std::make_unique<RoundStep>(x, integer); }
-StepPtr make_linear(int out, int x, int weight, int bias) {
-  return std::make_unique<LinearStep>(out, x, weight, bias);
+StepPtr make_round(int x, bool integer, bool two_pass) {
+  return std::make_unique<RoundStep>(x, integer, two_pass);
+}
+StepPtr make_linear(int out, int x, int weight, int bias, bool two_pass) {
+  return std::make_unique<LinearStep>(out, x, weight, bias, two_pass);
 }
 StepPtr make_rope_angles(int inv_freq, float mscale, int angles) {
   return std::make_unique<RopeAnglesStep>(inv_freq, mscale, angles);

@@ -12,8 +12,8 @@ using StepPtr = std::unique_ptr<Step>;
 StepPtr make_embed(int out, int weight);
 StepPtr make_rms_norm(int out, int x, int weight, float eps, int heads);
 // Rounds x for the linear steps that follow (integer weights), or checks that it is finite (float weights).
-StepPtr make_round(int x, bool integer);
-StepPtr make_linear(int out, int x, int weight, int bias);
+StepPtr make_round(int x, bool integer, bool two_pass);
+StepPtr make_linear(int out, int x, int weight, int bias, bool two_pass);
 StepPtr make_rope_angles(int inv_freq, float mscale, int angles);
 StepPtr make_rope(int x, int heads, bool interleaved, int half, int angles);
 StepPtr make_kv_write(int k, int v, int layer, int kv_heads, int head_dim);

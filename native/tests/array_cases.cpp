@@ -1,5 +1,6 @@
 // Functions, sums, norms, rounding of activations, rope, cache writes and pointwise operations.
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "digest.h"
@@ -22,8 +23,10 @@ float argument(Random& random, Function::Domain domain) {
     case Function::kAngle:
       if (random.one_in(8)) return random.hostile();
       return random.one_in(2) ? random.magnitude(-30, 20) : random.unit() * 8;
-    case Function::kPositive: return std::fabs(random.magnitude(-126, 127));
-    default: break;
+    case Function::kPositive:
+      return std::fabs(random.magnitude(-126, 127));
+    default:
+      break;
   }
   if (random.one_in(16)) return random.hostile();
   return random.one_in(4) ? random.any_finite() : random.unit() * random.pick({1.0f, 8.0f, 128.0f});
@@ -31,10 +34,10 @@ float argument(Random& random, Function::Domain domain) {
 
 void functions(Report& report) {
   const Kernels& k = report.kernels;
-  const Function table[] = {{"exp", k.exp, Function::kAny},         {"sigmoid", k.sigmoid, Function::kAny},
-                            {"silu", k.silu, Function::kAny},       {"gelu", k.gelu, Function::kAny},
-                            {"tanh", k.tanh, Function::kAny},       {"sin", k.sin, Function::kAngle},
-                            {"cos", k.cos, Function::kAngle},       {"log", k.log, Function::kPositive}};
+  const Function table[] = {{"exp", k.exp, Function::kAny},   {"sigmoid", k.sigmoid, Function::kAny},
+                            {"silu", k.silu, Function::kAny}, {"gelu", k.gelu, Function::kAny},
+                            {"tanh", k.tanh, Function::kAny}, {"sin", k.sin, Function::kAngle},
+                            {"cos", k.cos, Function::kAngle}, {"log", k.log, Function::kPositive}};
   for (const Function& f : table) {
     for (const int count : {1, 15, 16, 17, 8209}) {
       Random random(1000 + count);
@@ -45,6 +48,13 @@ void functions(Report& report) {
       digest.add(y);
       report.line(f.name, "count=" + std::to_string(count), digest);
     }
+    if (f.domain != Function::kAny) continue;
+    const float x[] = {kInfinity, -kInfinity, kLargest, -kLargest, 0.0f, -0.0f};
+    float y[std::size(x)];
+    f.kernel(x, y, std::size(x));
+    Digest digest;
+    for (const float value : y) digest.add(value);
+    report.line(f.name, "infinite", digest);
   }
 }
 
@@ -68,11 +78,16 @@ void norms(Report& report) {
       const auto weight = floats(width, [&] { return random.feature(); });
       const auto x = floats(width, [&] {
         switch (kind) {
-          case 1: return random.magnitude(-80, -60);
-          case 2: return random.magnitude(40, 56);
-          case 3: return random.one_in(2) ? 0.0f : -0.0f;
-          case 4: return random.magnitude(60, 127);
-          default: return random.feature();
+          case 1:
+            return random.magnitude(-80, -60);
+          case 2:
+            return random.magnitude(40, 56);
+          case 3:
+            return random.one_in(2) ? 0.0f : -0.0f;
+          case 4:
+            return random.magnitude(60, 127);
+          default:
+            return random.feature();
         }
       });
       auto y = output(width);
@@ -85,21 +100,28 @@ void norms(Report& report) {
   }
 }
 
-constexpr const char* kRoundKinds[] = {"features", "ties",  "tiny",     "border", "huge",
-                                       "zeros",    "bits",  "infinity", "nan"};
+constexpr const char* kRoundKinds[] = {"features", "ties", "tiny",     "border", "huge",
+                                       "zeros",    "bits", "infinity", "nan"};
 
 // One token for the rounding of activations; `limit` is the largest code.
 std::vector<float> token_to_round(Random& random, int columns, int kind, float limit) {
   auto x = floats(columns, [&] {
     switch (kind) {
       // With a largest value of `limit` the factor is 1: halves are exact ties.
-      case 1: return static_cast<float>(random.below(static_cast<int>(limit)) - static_cast<int>(limit) / 2) + 0.5f;
-      case 2: return random.one_in(2) ? random.magnitude(-126, -101) : random.hostile() * 0x1p-126f;
-      case 3: return random.magnitude(-103, -100);
-      case 4: return random.magnitude(100, 127);
-      case 5: return random.one_in(2) ? 0.0f : -0.0f;
-      case 6: return random.any_finite();
-      default: return random.feature();
+      case 1:
+        return static_cast<float>(random.below(static_cast<int>(limit)) - static_cast<int>(limit) / 2) + 0.5f;
+      case 2:
+        return random.one_in(2) ? random.magnitude(-126, -101) : random.hostile() * 0x1p-126f;
+      case 3:
+        return random.magnitude(-103, -100);
+      case 4:
+        return random.magnitude(100, 127);
+      case 5:
+        return random.one_in(2) ? 0.0f : -0.0f;
+      case 6:
+        return random.any_finite();
+      default:
+        return random.feature();
     }
   });
   if (kind == 1) {
@@ -122,9 +144,9 @@ Digest round_token(const Kernels& k, const std::vector<float>& x, bool two_pass)
   std::vector<int8_t> high(columns + kGuard, 77);
   auto scale = output(columns / kBlockColumns);
   std::vector<int32_t> sums(columns / 16 + kGuard, 77);
-  const bool finite = two_pass
-                          ? k.quantize_int16(x.data(), columns, low.data(), high.data(), scale.data(), sums.data())
-                          : k.quantize_int8(x.data(), columns, low.data(), scale.data(), sums.data());
+  const bool finite =
+      two_pass ? k.quantize_int16(x.data(), columns, low.data(), high.data(), scale.data(), sums.data())
+               : k.quantize_int8(x.data(), columns, low.data(), scale.data(), sums.data());
   Digest digest;
   digest.add(finite);
   if (!finite) return digest;
@@ -151,8 +173,10 @@ void rounding(Report& report) {
 }
 
 void ropes(Report& report) {
-  static constexpr struct { int heads, head_dim, half; } shapes[] = {
-      {1, 16, 8}, {3, 64, 32}, {2, 80, 40}, {5, 96, 20}, {2, 128, 64}, {1, 256, 128}, {4, 64, 1}, {2, 128, 33}};
+  static constexpr struct {
+    int heads, head_dim, half;
+  } shapes[] = {{1, 16, 8},   {3, 64, 32},   {2, 80, 40}, {5, 96, 20},
+                {2, 128, 64}, {1, 256, 128}, {4, 64, 1},  {2, 128, 33}};
   for (const auto& s : shapes) {
     for (const bool interleaved : {false, true}) {
       Random random(5000 + 10 * s.head_dim + s.half);
@@ -170,8 +194,10 @@ void ropes(Report& report) {
         digest.add(sines);
         digest.add(x);
       }
-      report.line("rope", std::to_string(s.heads) + "x" + std::to_string(s.head_dim) + ",half=" +
-                              std::to_string(s.half) + (interleaved ? ",interleaved" : ",halves"), digest);
+      report.line("rope",
+                  std::to_string(s.heads) + "x" + std::to_string(s.head_dim) +
+                      ",half=" + std::to_string(s.half) + (interleaved ? ",interleaved" : ",halves"),
+                  digest);
     }
   }
 }

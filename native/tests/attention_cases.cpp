@@ -1,5 +1,6 @@
 // Writing to the paged cache and attending over it: ragged batches, groups, windows, soft caps, pages in random order.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -9,6 +10,8 @@
 namespace isobit::tests {
 
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Part {
   int start;
@@ -66,7 +69,8 @@ template <class Element> struct Cache {
 
   Cache(Random& random, const Shape& s, const Batch& batch) {
     const size_t size = static_cast<size_t>(batch.pages) * s.kv_heads * s.head_dim * kPageSize;
-    const Element nan = sizeof(Element) == 2 ? static_cast<Element>(0x7e00) : static_cast<Element>(0.0f / 0.0f);
+    const Element nan =
+        sizeof(Element) == 2 ? static_cast<Element>(0x7e00) : static_cast<Element>(0.0f / 0.0f);
     keys.assign(size, nan);
     values.assign(size, nan);
     for (size_t sequence = 0; sequence < s.parts.size(); ++sequence) {
@@ -82,7 +86,8 @@ template <class Element> struct Cache {
     const size_t base = static_cast<size_t>(page_head) * kPageSize * s.head_dim;
     for (int d = 0; d < s.head_dim; ++d) {
       keys[base + d * kPageSize + slot] = element(random.feature());
-      values[base + slot * s.head_dim + d] = element(random.feature() * (random.one_in(50) ? 0x1p-20f : 1.0f));
+      values[base + slot * s.head_dim + d] =
+          element(random.feature() * (random.one_in(50) ? 0x1p-20f : 1.0f));
     }
   }
   static Element element(float value) {
@@ -91,41 +96,62 @@ template <class Element> struct Cache {
   }
 };
 
-// Attention for token ranges of one sequence of at most `longest_range` tokens each.
-std::vector<float> attend(const Kernels& k, const AttentionArgs& shape, int tokens, int longest, int longest_range) {
+// Attention for token ranges of one sequence of at most `longest_range` tokens each. Where a score is not finite,
+// only the first such token counts.
+Digest attend(const Kernels& k, const AttentionArgs& shape, int tokens, int longest, int longest_range) {
   AttentionArgs args = shape;
   auto out = output(static_cast<size_t>(tokens) * args.heads * args.head_dim);
   args.out = out.data();
   std::vector<float> scratch(attention_scratch_floats(8, longest, args.head_dim), 0.0f / 0.0f);
+  int failed = kNoToken;
   for (int begin = 0; begin < tokens;) {
     int end = begin + 1;
     while (end < tokens && end - begin < longest_range && args.sequences[end] == args.sequences[begin]) ++end;
-    for (int h = 0; h < args.kv_heads; ++h) k.attention(args, begin, end, h, scratch.data());
+    for (int h = 0; h < args.kv_heads; ++h) {
+      failed = std::min(failed, k.attention(args, begin, end, h, scratch.data()));
+    }
     begin = end;
   }
-  return out;
+  Digest digest;
+  digest.add(static_cast<uint32_t>(failed));
+  if (failed == kNoToken) digest.add(out);
+  return digest;
 }
 
-template <class Element> void attention_case(Report& report, const Shape& s, int seed) {
+template <class Element> void attention_case(Report& report, const Shape& s, int seed, bool finite) {
   Random random(7000 + seed);
   const Batch batch = make_batch(random, s.parts);
   const Cache<Element> cache(random, s, batch);
   const int tokens = static_cast<int>(batch.positions.size());
   const float size = random.one_in(4) ? 8.0f : 1.0f;  // now and then a few positions take all the weight
-  const auto q = floats(static_cast<size_t>(tokens) * s.heads * s.head_dim, [&] { return random.feature() * size; });
+  auto q =
+      floats(static_cast<size_t>(tokens) * s.heads * s.head_dim, [&] { return random.feature() * size; });
+  if (!finite) {  // one head of two tokens
+    q[static_cast<size_t>(tokens / 2 * s.heads + s.heads - 1) * s.head_dim] = 0.0f / 0.0f;
+    q[static_cast<size_t>(tokens - 1) * s.heads * s.head_dim] = kInfinity;
+  }
   const float scale = random.one_in(2) ? 0.125f : 0.0883883f;
-  const AttentionArgs args{q.data(), nullptr, cache.keys.data(), cache.values.data(), s.half,
-                           batch.positions.data(), batch.sequences.data(), batch.page_tables.data(),
-                           batch.pages_per_table, s.heads, s.kv_heads, s.head_dim, scale, s.window, s.softcap};
-  Digest whole;
-  Digest split;
-  Digest single;
-  whole.add(attend(report.kernels, args, tokens, batch.longest, 8));
-  split.add(attend(report.kernels, args, tokens, batch.longest, 3));
-  single.add(attend(report.kernels, args, tokens, batch.longest, 1));
-  report.line("attention", label_of(s), whole);
-  report.expect_same("attention", label_of(s), whole, split);
-  report.expect_same("attention", label_of(s), whole, single);
+  const AttentionArgs args{q.data(),
+                           nullptr,
+                           cache.keys.data(),
+                           cache.values.data(),
+                           s.half,
+                           batch.positions.data(),
+                           batch.sequences.data(),
+                           batch.page_tables.data(),
+                           batch.pages_per_table,
+                           s.heads,
+                           s.kv_heads,
+                           s.head_dim,
+                           scale,
+                           s.window,
+                           s.softcap};
+  const std::string label = label_of(s) + (finite ? "" : ",infinite");
+  const Digest whole = attend(report.kernels, args, tokens, batch.longest, 8);
+  report.line("attention", label, whole);
+  for (const int range : {1, 3}) {
+    report.expect_same("attention", label, whole, attend(report.kernels, args, tokens, batch.longest, range));
+  }
 }
 
 void attention_shapes(Report& report) {
@@ -150,8 +176,10 @@ void attention_shapes(Report& report) {
   int seed = 0;
   for (const Shape& s : shapes) {
     ++seed;
-    if (s.half) attention_case<uint16_t>(report, s, seed);
-    else attention_case<float>(report, s, seed);
+    for (const bool finite : {true, false}) {
+      if (s.half) attention_case<uint16_t>(report, s, seed, finite);
+      else attention_case<float>(report, s, seed, finite);
+    }
   }
 }
 
@@ -166,15 +194,23 @@ template <class Element> void write_case(Report& report, const Shape& s, int kin
   auto v = floats(features, value);
   // 65519.996 rounds to the largest binary16, 65520 to infinity.
   k[random.below(static_cast<int>(features))] = std::bit_cast<float>(0x477fefffu);
-  const float large = s.half ? 65520.0f : std::bit_cast<float>(0x7f800000u);
+  const float large = s.half ? 65520.0f : kInfinity;
   if (kind == 2) k[random.below(static_cast<int>(features))] = large;
   if (kind == 3) v[random.below(static_cast<int>(features))] = -large;
   if (kind == 4) v[random.below(static_cast<int>(features))] = 0.0f / 0.0f;
   const size_t size = static_cast<size_t>(batch.pages) * s.kv_heads * s.head_dim * kPageSize;
   std::vector<Element> keys(size, Element{});
   std::vector<Element> values(size, Element{});
-  const KvWriteArgs args{k.data(), v.data(), keys.data(), values.data(), s.half, batch.positions.data(),
-                         batch.sequences.data(), batch.page_tables.data(), batch.pages_per_table, s.kv_heads,
+  const KvWriteArgs args{k.data(),
+                         v.data(),
+                         keys.data(),
+                         values.data(),
+                         s.half,
+                         batch.positions.data(),
+                         batch.sequences.data(),
+                         batch.page_tables.data(),
+                         batch.pages_per_table,
+                         s.kv_heads,
                          s.head_dim};
   Digest digest;
   for (int t = 0; t < tokens; ++t) digest.add(report.kernels.kv_write(args, t));

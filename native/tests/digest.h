@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "isobit/kernels.h"
@@ -22,7 +23,7 @@ class Digest {
   void add(bool value) { add(static_cast<uint32_t>(value)); }
   template <class T> void add(const std::vector<T>& values) {
     for (const T value : values) {
-      if constexpr (sizeof(T) == 4) add(std::bit_cast<std::conditional_t<std::is_same_v<T, float>, float, uint32_t>>(value));
+      if constexpr (std::is_same_v<T, float>) add(value);
       else add(static_cast<uint32_t>(value));
     }
   }
@@ -47,7 +48,8 @@ class Report {
                 static_cast<unsigned long long>(digest.value()));
   }
   // A call split over token ranges must give the bits of the whole call.
-  void expect_same(const std::string& operation, const std::string& label, const Digest& whole, const Digest& split) {
+  void expect_same(const std::string& operation, const std::string& label, const Digest& whole,
+                   const Digest& split) {
     if (whole.value() == split.value()) return;
     failed = true;
     std::fprintf(stderr, "%s %s %s: the result depends on how the tokens are split\n", kernels.name,

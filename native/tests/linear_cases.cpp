@@ -49,8 +49,9 @@ struct Case {
 
 // Columns in chunks of 256; types with blocks of 32 get a short last chunk in place of a whole one.
 const Case kCases[] = {
-    {1, 256, 1, false, Fill::kFeatures},  {17, 512, 2, true, Fill::kFeatures},  {50, 1280, 19, true, Fill::kFeatures},
-    {37, 1024, 7, false, Fill::kExtreme}, {16, 768, 12, false, Fill::kFeatures}, {33, 1792, 5, true, Fill::kLarge},
+    {1, 256, 1, false, Fill::kFeatures},   {17, 512, 2, true, Fill::kFeatures},
+    {50, 1280, 19, true, Fill::kFeatures}, {37, 1024, 7, false, Fill::kExtreme},
+    {16, 768, 12, false, Fill::kFeatures}, {33, 1792, 5, true, Fill::kLarge},
 };
 
 std::vector<uint8_t> raw_weights(Random& random, const Format& f, const Case& c, int columns) {
@@ -65,7 +66,8 @@ std::vector<uint8_t> raw_weights(Random& random, const Format& f, const Case& c,
       std::memcpy(&raw[block + offset], &half, 2);
     }
     if (f.format == WeightFormat::kF32 || f.format == WeightFormat::kBF16) {
-      const uint32_t word = std::bit_cast<uint32_t>(random.one_in(16) ? random.hostile() : random.magnitude(-12, 1));
+      const uint32_t word =
+          std::bit_cast<uint32_t>(random.one_in(16) ? random.hostile() : random.magnitude(-12, 1));
       const uint32_t kept = f.block_bytes == 2 ? word >> 16 : word;
       std::memcpy(&raw[block], &kept, f.block_bytes);
     }
@@ -77,9 +79,12 @@ std::vector<float> token_features(Random& random, const Case& c, int columns) {
   int index = 0;
   auto x = floats(static_cast<size_t>(c.tokens) * columns, [&] {
     switch (c.fill) {
-      case Fill::kExtreme: return random.one_in(2) ? 3.0f : -3.0f;
-      case Fill::kLarge: return random.one_in(99) ? random.any_finite() : random.magnitude(-10, 10);
-      default: break;
+      case Fill::kExtreme:
+        return random.one_in(2) ? 3.0f : -3.0f;
+      case Fill::kLarge:
+        return random.one_in(99) ? random.any_finite() : random.magnitude(-10, 10);
+      default:
+        break;
     }
     // Every other chunk is without outliers: its codes take every value.
     return index++ / kChunkColumns % 2 == 0 ? random.unit() : random.feature();
@@ -109,8 +114,9 @@ class Problem {
   // Runs the kernel over token ranges of `range` tokens.
   Digest run(int range) {
     auto out = output(static_cast<size_t>(case_.tokens) * case_.rows);
-    LinearArgs args{tiles_, tile_bytes_, case_.rows, columns_, activations_,
-                    x_.data(), out.data(), case_.rows, case_.bias ? bias_.data() : nullptr};
+    LinearArgs args{tiles_,     tile_bytes_,  case_.rows,
+                    columns_,   activations_, x_.data(),
+                    out.data(), case_.rows,   case_.bias ? bias_.data() : nullptr};
     for (int tile = 0; tile * kTileRows < case_.rows; ++tile) {
       for (int begin = 0; begin < case_.tokens; begin += range) {
         kernel_(args, tile, begin, std::min(case_.tokens, begin + range));

@@ -38,8 +38,9 @@ class Random {
   }
   // zeros, subnormals, the borders of the normal range, ones, halves
   float hostile() {
-    static constexpr uint32_t words[] = {0x00000000, 0x00000001, 0x00000002, 0x007fffff, 0x00800000, 0x00800001,
-                                         0x33800000, 0x3effffff, 0x3f000000, 0x3f7fffff, 0x3f800000, 0x3f800001};
+    static constexpr uint32_t words[] = {0x00000000, 0x00000001, 0x00000002, 0x007fffff,
+                                         0x00800000, 0x00800001, 0x33800000, 0x3effffff,
+                                         0x3f000000, 0x3f7fffff, 0x3f800000, 0x3f800001};
     return std::bit_cast<float>(pick(words) | (one_in(2) ? 0x80000000u : 0u));
   }
   // What features look like, with a zero, a subnormal or an outlier now and then.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import numpy.typing as npt
 
@@ -51,6 +53,8 @@ class CpuRunner:
         progress: Progress | None = None,
     ) -> None:
         self.program = program
+        self._turn = threading.Lock()  # a session's buffers serve one pass at a time
+        self._owner: int | None = None  # the thread whose turn it is
         self.activations: Activations = activations
         self.isa = _checked_isa(isa)
         self.threads = _checked_threads(threads)
@@ -59,10 +63,8 @@ class CpuRunner:
                 f"head_dim is {program.head_dim}; the CPU backend needs a multiple of 16, at most {MAX_HEAD_DIM}"
             )
         self.weights = weights or PackedWeights(self.threads)
-        self._session: _native.Session | None = _native.Session(
-            self.weights.native, self.isa, self.threads, activations == "int16"
-        )
-        self._buffers = _SessionBuilder(self._session, self.weights, program, progress).buffers
+        self._session: _native.Session | None = _native.Session(self.weights.native, self.isa, self.threads)
+        self._buffers = _SessionBuilder(self._session, self.weights, program, activations == "int16", progress).buffers
 
     def variant(
         self,
@@ -81,7 +83,18 @@ class CpuRunner:
         )
 
     def forward(self, batch: Batch, cache: KVCache, observer: Observer | None = None) -> npt.NDArray[np.float32]:
-        """Runs the program; see `Runner.forward`."""
+        """Runs the program; see `Runner.forward`. Calls from several threads take turns."""
+        me = threading.get_ident()
+        if self._owner == me:
+            raise InputError("an observer cannot run the model that it watches; use a variant of it")
+        with self._turn:
+            self._owner = me
+            try:
+                return self._forward(batch, cache, observer)
+            finally:
+                self._owner = None
+
+    def _forward(self, batch: Batch, cache: KVCache, observer: Observer | None) -> npt.NDArray[np.float32]:
         if self._session is None:
             raise InputError("this model was closed; load it again")
         check_batch(batch, self.program.vocabulary_size, cache)
@@ -112,8 +125,9 @@ class CpuRunner:
         return any(isinstance(o, SelectRows) for o in self.program.ops[: op + 1])
 
     def close(self) -> None:
-        """Ends the threads and releases the packed weights."""
-        self._session = None
+        """Ends the threads and releases the packed weights; waits for a pass that is running."""
+        with self._turn:
+            self._session = None
 
     def _watch(self, batch: Batch, cache: KVCache, observer: Observer) -> _native.NativeObserver:
         """Hands each operation's output to `observer`."""
@@ -126,7 +140,9 @@ class CpuRunner:
             if isinstance(op, KvWrite):
                 dtype = cache.keys.dtype
                 both = [session.rows(self._buffers[name], rows) for name in (op.k, op.v)]
-                observer(index, np.concatenate(both, axis=1).astype(dtype).astype(np.float32))
+                with np.errstate(over="ignore"):  # an overflow is reported as an error after the pass
+                    stored = np.concatenate(both, axis=1).astype(dtype).astype(np.float32)
+                observer(index, stored)
             else:
                 name = op.x if isinstance(op, Rope | Scale | Softcap) else op.out
                 observer(index, session.rows(self._buffers[name], rows))
@@ -171,14 +187,20 @@ class _SessionBuilder:
     """Translates operations to native steps."""
 
     def __init__(
-        self, session: _native.Session, weights: PackedWeights, program: Program, progress: Progress | None
+        self,
+        session: _native.Session,
+        weights: PackedWeights,
+        program: Program,
+        two_pass: bool,
+        progress: Progress | None,
     ) -> None:
+        self.two_pass = two_pass
         self.session = session
         self.weights = weights
         self.program = program
         self.buffers = {name: session.add_buffer(width) for name, width in program.buffers.items()}
         self._angles: dict[int, int] = {}
-        self._rounded: str | None = None  # the buffer whose rounded form is at hand
+        self._rounded: tuple[str, bool] | None = None  # the buffer whose rounded form is at hand; whether to int16
         for index, op in enumerate(program.ops):
             self._add(index, op)
             if progress:
@@ -197,10 +219,11 @@ class _SessionBuilder:
     def _linear(self, index: int, op: Linear) -> None:
         weight = self.weights.index(op.weight, pack=True)
         integer = op.weight.type.block_size > 1
-        first = not (integer and self._rounded == op.x)
+        two_pass = op.precise or self.two_pass
+        first = not (integer and self._rounded == (op.x, two_pass))
         b = self.buffers
-        self.session.linear(index, b[op.out], b[op.x], weight, op.bias, first)
-        self._rounded = op.x if integer and op.out != op.x else None
+        self.session.linear(index, b[op.out], b[op.x], weight, op.bias, two_pass, first)
+        self._rounded = (op.x, two_pass) if integer and op.out != op.x else None
 
     def _add(self, index: int, op: Op) -> None:
         s, b = self.session, self.buffers

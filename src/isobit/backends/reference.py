@@ -189,7 +189,7 @@ class _Pass:
             case RmsNorm():
                 return rms_norm(b[op.x], op.weight, op.eps, op.heads)
             case Linear():
-                return linear(b[op.x], op.weight, op.bias, self.activations)
+                return linear(b[op.x], op.weight, op.bias, "int16" if op.precise else self.activations)
             case Rope():
                 return rope(b[op.x], self.batch.positions[self.rows], op.heads, op.table)
             case Attention():

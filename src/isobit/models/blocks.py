@@ -146,12 +146,12 @@ class ProgramBuilder:
         weight = self.vector(tensor, width // heads)
         self.add(RmsNorm(out, x, weight, self.config.rms_norm_eps, heads), label, out, width)
 
-    def linear(self, out: str, x: str, tensor: str, width: int, label: str) -> None:
+    def linear(self, out: str, x: str, tensor: str, width: int, label: str, *, precise: bool = False) -> None:
         """out = x · tensorᵀ, with the bias if the file has one of that name."""
         weight = self.matrix(f"{tensor}.weight", width, self._widths[x])
         has_bias = self.checkpoint.optional_tensor(f"{tensor}.bias") is not None
         bias = self.vector(f"{tensor}.bias", width) if has_bias else None
-        self.add(Linear(out, x, weight, bias), label, out, width)
+        self.add(Linear(out, x, weight, bias, precise), label, out, width)
 
     def add_into(self, x: str, y: str, label: str) -> None:
         """x = x + y."""
@@ -199,7 +199,8 @@ class ProgramBuilder:
         self.add(SelectRows("last", x), "select_rows", "last", self.config.hidden_size)
         self.rms_norm("last", "last", "output_norm.weight", "output_norm")
         own = self.checkpoint.optional_tensor("output.weight") is not None
-        self.linear("logits", "last", "output" if own else "token_embd", self.vocabulary_size, "lm_head")
+        # Rounding errors of this layer reach the logits undamped, and few rows need it: int16 costs next to nothing.
+        self.linear("logits", "last", "output" if own else "token_embd", self.vocabulary_size, "lm_head", precise=True)
         if softcap:
             self.add(Softcap("logits", softcap), "logit_softcap")
         c = self.config

@@ -75,12 +75,13 @@ class RmsNorm:
 
 @dataclass(frozen=True)
 class Linear:
-    """out = x · weightᵀ (+ bias)."""
+    """out = x · weightᵀ (+ bias). `precise`: x is rounded to int16 under either setting of activations."""
 
     out: str
     x: str
     weight: Weight
     bias: FloatArray | None = None
+    precise: bool = False
 
 
 @dataclass(frozen=True)
