@@ -186,6 +186,15 @@ def test_an_observer_that_calls_forward(case, threads: int) -> None:
     runner.close()
 
 
+def test_an_observer_that_closes(case) -> None:
+    program, batch, cache = case
+    runner = CpuRunner(program, threads=2)
+    with pytest.raises(InputError, match="observer"):
+        runner.forward(batch, copy_of(cache), lambda *_: runner.close())
+    runner.forward(batch, copy_of(cache))
+    runner.close()
+
+
 def test_results_are_copies(case) -> None:
     program, batch, cache = case
     runner = CpuRunner(program, threads=1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -84,13 +86,19 @@ class CpuRunner:
 
     def forward(self, batch: Batch, cache: KVCache, observer: Observer | None = None) -> npt.NDArray[np.float32]:
         """Runs the program; see `Runner.forward`. Calls from several threads take turns."""
+        with self._own_turn():
+            return self._forward(batch, cache, observer)
+
+    @contextmanager
+    def _own_turn(self) -> Iterator[None]:
+        """One caller at a time; an observer, which is inside of a pass, would wait for itself."""
         me = threading.get_ident()
         if self._owner == me:
-            raise InputError("an observer cannot run the model that it watches; use a variant of it")
+            raise InputError("an observer cannot run or close the model that it watches; use a variant of it")
         with self._turn:
             self._owner = me
             try:
-                return self._forward(batch, cache, observer)
+                yield
             finally:
                 self._owner = None
 
@@ -126,7 +134,7 @@ class CpuRunner:
 
     def close(self) -> None:
         """Ends the threads and releases the packed weights; waits for a pass that is running."""
-        with self._turn:
+        with self._own_turn():
             self._session = None
 
     def _watch(self, batch: Batch, cache: KVCache, observer: Observer) -> _native.NativeObserver:
