@@ -134,53 +134,50 @@ class Certifier:
                 while len(sequence) < case.tokens:
                     part = ids[len(sequence) : len(sequence) + case.chunk]
                     wanted = [i for i in range(len(part)) if _is_wanted(len(sequence) + i, case.tokens)]
-                    yield _run_part(engine, sequence, part, wanted, case.strangers, trace)
+                    others = self._strangers(engine.pool, case.strangers, len(sequence))
+                    yield _run_part(engine, (sequence, part, wanted), others, trace)
         finally:
             if runner is not self.runner:
                 runner.close()
+
+    def _strangers(self, pool: PagePool, count: int, salt: int) -> list[Part]:
+        """Other sequences of 1 to 12 tokens each, drawn from a fixed seed; some want logits, some do not."""
+        parts: list[Part] = []
+        for i in range(count):
+            number = draw(STRANGERS_SEED, salt * 64 + i)
+            length = 1 + number % 12
+            ids = [(number >> (8 + j)) % self.program.vocabulary_size for j in range(length)]
+            parts.append((Sequence(pool), ids, [length - 1] if number & 1 << 60 else []))
+        return parts
 
     def _cached_half(self, engine: Engine, ids: list[int]) -> Sequence:
         """A fork of a sequence that computed the ids in passes of 23 tokens with two companions."""
         first = Sequence(engine.pool)
         while len(first) < len(ids):
-            _run_part(engine, first, ids[len(first) : len(first) + 23], [], 2, None)
+            part = ids[len(first) : len(first) + 23]
+            _run_part(engine, (first, part, []), self._strangers(engine.pool, 2, len(first)), None)
         return first.fork()
 
 
 def _is_wanted(position: int, tokens: int) -> bool:
     """Logits of the second half are compared, since a cached prefix gives no others."""
-    return position >= tokens // 2 and (position % WANTED_EVERY == 0 or position == tokens - 1)
+    every = WANTED_EVERY if tokens > WANTED_EVERY else 1
+    return position >= tokens // 2 and (position % every == 0 or position == tokens - 1)
 
 
-def _run_part(
-    engine: Engine, sequence: Sequence, ids: list[int], offsets: list[int], strangers: int, trace: Trace | None
-) -> FloatArray:
-    """One pass over `ids`, the sequence being somewhere in the middle of its companions."""
-    position = len(sequence)
-    parts = _companions(engine.pool, strangers, position)
-    place = strangers // 2
-    first_row = sum(len(p[1]) for p in parts[:place])
-    first_wanted = sum(len(p[2]) for p in parts[:place])
-    parts.insert(place, (sequence, ids, offsets))
+def _run_part(engine: Engine, mine: Part, others: list[Part], trace: Trace | None) -> FloatArray:
+    """One pass over `mine`, somewhere in the middle of the others; returns its logits."""
+    sequence, ids, offsets = mine
+    place = len(others) // 2
+    first_row = sum(len(part[1]) for part in others[:place])
+    first_wanted = sum(len(part[2]) for part in others[:place])
     wanted = range(first_wanted, first_wanted + len(offsets))
     if trace is not None:
-        trace.expect(position, range(first_row, first_row + len(ids)), wanted, offsets)
-    logits = engine.forward(parts, trace)
-    for other, _, _ in parts:
-        if other is not sequence:
-            other.release()
+        trace.expect(len(sequence), range(first_row, first_row + len(ids)), wanted, offsets)
+    logits = engine.forward([*others[:place], mine, *others[place:]], trace)
+    for other, _, _ in others:
+        other.release()
     return logits[wanted.start : wanted.stop]
-
-
-def _companions(pool: PagePool, count: int, salt: int) -> list[Part]:
-    """Other sequences of 1 to 12 tokens each, drawn from a fixed seed."""
-    parts: list[Part] = []
-    for i in range(count):
-        number = draw(STRANGERS_SEED, salt * 64 + i)
-        length = 1 + number % 12
-        ids = [(number >> (8 + j)) % 1000 for j in range(length)]
-        parts.append((Sequence(pool), ids, [length - 1] if number & 1 << 60 else []))
-    return parts
 
 
 def input_tokens(count: int, vocabulary_size: int) -> list[int]:
