@@ -1,6 +1,8 @@
 #include "cpu.h"
 
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#else
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
@@ -32,14 +34,25 @@ extern const Kernels kernels;
 }
 #endif
 
+#if defined(__x86_64__)
+// clang's __builtin_cpu_supports does not know this one before version 16.
+static bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 std::map<std::string, bool> cpu_features() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  return {
-      {"avx2", __builtin_cpu_supports("avx2")},         {"fma", __builtin_cpu_supports("fma")},
-      {"f16c", __builtin_cpu_supports("f16c")},         {"avx512f", __builtin_cpu_supports("avx512f")},
-      {"avx512bw", __builtin_cpu_supports("avx512bw")}, {"avx512dq", __builtin_cpu_supports("avx512dq")},
-      {"avx512vl", __builtin_cpu_supports("avx512vl")}, {"avx512vnni", __builtin_cpu_supports("avx512vnni")}};
+  return {{"avx2", __builtin_cpu_supports("avx2")},
+          {"fma", __builtin_cpu_supports("fma")},
+          {"f16c", has_f16c()},
+          {"avx512f", __builtin_cpu_supports("avx512f")},
+          {"avx512bw", __builtin_cpu_supports("avx512bw")},
+          {"avx512dq", __builtin_cpu_supports("avx512dq")},
+          {"avx512vl", __builtin_cpu_supports("avx512vl")},
+          {"avx512vnni", __builtin_cpu_supports("avx512vnni")}};
 #else
   const unsigned long flags = getauxval(AT_HWCAP);
   return {{"neon", (flags & HWCAP_ASIMD) != 0}, {"dotprod", (flags & HWCAP_ASIMDDP) != 0}};

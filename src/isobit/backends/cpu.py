@@ -105,7 +105,7 @@ class CpuRunner:
     def _forward(self, batch: Batch, cache: KVCache, observer: Observer | None) -> npt.NDArray[np.float32]:
         if self._session is None:
             raise InputError("this model was closed; load it again")
-        check_batch(batch, self.program.vocabulary_size, cache)
+        check_batch(batch, self.program, cache)
         watch = self._watch(batch, cache, observer) if observer else None
         try:
             return self._session.forward(

@@ -138,7 +138,7 @@ class ReferenceRunner:
         """Runs the program; see `Runner.forward`."""
         if self._closed:
             raise InputError("this model was closed; load it again")
-        check_batch(batch, self.program.vocabulary_size, cache)
+        check_batch(batch, self.program, cache)
         run = _Pass(self.program, self.activations, batch, cache)
         last = len(self.program.ops) - 1
         for index, op in enumerate(self.program.ops):

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isobit.errors import InputError
+from isobit.ops.program import Program
 
 PAGE_SIZE = 64
 """Positions in a page of the cache. A matter of memory only: it divides the 256 positions of a chunk of the
@@ -79,16 +80,31 @@ class Batch:
         return cls(join(tokens), join(positions), join(sequences), tables, join(wanted))
 
 
-def check_batch(batch: Batch, vocabulary_size: int, cache: KVCache) -> None:
-    """Raises InputError where a batch points outside the vocabulary, its page tables or the pool."""
+def check_batch(batch: Batch, program: Program, cache: KVCache) -> None:
+    """Raises InputError where a batch or a cache does not fit the program, or breaks its own rules."""
+    expected = (program.num_layers, cache.num_pages, program.num_kv_heads)
+    if cache.keys.shape != (*expected, program.head_dim, PAGE_SIZE):
+        raise InputError(f"the cache's keys are {cache.keys.shape}; this program needs another shape")
+    if cache.values.shape != (*expected, PAGE_SIZE, program.head_dim) or cache.values.dtype != cache.keys.dtype:
+        raise InputError(f"the cache's values are {cache.values.shape}; they do not fit keys or program")
     count = len(batch.tokens)
     if count == 0 or len(batch.positions) != count or len(batch.sequences) != count:
         raise InputError(f"a batch needs tokens, each with position and sequence; got {count} tokens")
-    _check_range("token id", batch.tokens, vocabulary_size)
+    _check_range("token id", batch.tokens, program.vocabulary_size)
     _check_range("sequence", batch.sequences, len(batch.page_tables))
     _check_range("position", batch.positions, batch.page_tables.shape[1] * PAGE_SIZE)
     _check_range("page", batch.page_tables, cache.num_pages)
     _check_range("wanted row", batch.wanted, count)
+    _check_order(batch)
+
+
+def _check_order(batch: Batch) -> None:
+    """Tokens of one sequence stand together, one position after the other."""
+    starts = np.diff(batch.sequences, prepend=-1) != 0
+    if len(np.unique(batch.sequences)) != np.count_nonzero(starts):
+        raise InputError("the tokens of a sequence must be adjacent in a batch")
+    if np.any((np.diff(batch.positions, prepend=0) != 1) & ~starts):
+        raise InputError("the positions of a sequence's tokens must follow one another")
 
 
 def _check_range(what: str, values: npt.NDArray[np.int32], limit: int) -> None:
