@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,15 @@ from isobit.hub import models_folder, pull
 
 settings.register_profile("isobit", derandomize=True, deadline=None)
 settings.load_profile("isobit")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C reaches the programs that tests start even where the run itself was started in the background.
+
+    A shell lets its background jobs ignore SIGINT, and children inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
