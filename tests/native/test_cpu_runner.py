@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -132,6 +133,19 @@ def test_close_twice_and_use_after_close(case) -> None:
         runner.forward(batch, copy_of(cache))
     assert variant.forward(batch, copy_of(cache)).shape == (len(batch.wanted), program.vocabulary_size)
     variant.close()
+
+
+def test_close_releases_the_packed_weights_with_their_last_user(case) -> None:
+    program, _, _ = case
+    runner = CpuRunner(program, threads=1)
+    packed = weakref.ref(runner._weights)
+    variant = runner.variant(threads=1)
+    runner.close()
+    assert packed() is not None
+    variant.close()
+    assert packed() is None
+    with pytest.raises(InputError, match="closed"):
+        runner.variant(threads=1)
 
 
 class Interrupted(BaseException):

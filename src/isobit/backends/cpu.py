@@ -64,9 +64,10 @@ class CpuRunner:
             raise UnsupportedError(
                 f"head_dim is {program.head_dim}; the CPU backend needs a multiple of 16, at most {MAX_HEAD_DIM}"
             )
-        self.weights = weights or PackedWeights(self.threads)
-        self._session: _native.Session | None = _native.Session(self.weights.native, self.isa, self.threads)
-        self._buffers = _SessionBuilder(self._session, self.weights, program, activations == "int16", progress).buffers
+        packed = weights or PackedWeights(self.threads)
+        self._weights: PackedWeights | None = packed
+        self._session: _native.Session | None = _native.Session(packed.native, self.isa, self.threads)
+        self._buffers = _SessionBuilder(self._session, packed, program, activations == "int16", progress).buffers
 
     def variant(
         self,
@@ -76,12 +77,14 @@ class CpuRunner:
         isa: str | None = None,
     ) -> CpuRunner:
         """The same program and packed weights under other settings."""
+        if self._weights is None:
+            raise InputError("this model was closed; load it again")
         return CpuRunner(
             self.program,
             activations or self.activations,
             threads or self.threads,
             isa or self.isa,
-            self.weights,
+            self._weights,
         )
 
     def forward(self, batch: Batch, cache: KVCache, observer: Observer | None = None) -> npt.NDArray[np.float32]:
@@ -136,6 +139,7 @@ class CpuRunner:
         """Ends the threads and releases the packed weights; waits for a pass that is running."""
         with self._own_turn():
             self._session = None
+            self._weights = None  # variants that share them keep them
 
     def _watch(self, batch: Batch, cache: KVCache, observer: Observer) -> _native.NativeObserver:
         """Hands each operation's output to `observer`."""

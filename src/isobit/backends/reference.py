@@ -6,7 +6,6 @@ The functions below are the operations of section 3, on float32 [tokens, width].
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from isobit.backends.arithmetic import (
     CHUNK,
@@ -45,8 +44,6 @@ from isobit.ops import (
     check_batch,
 )
 from isobit.quants import dequantize
-
-CacheArray = npt.NDArray[np.float16] | npt.NDArray[np.float32]
 
 
 @quiet

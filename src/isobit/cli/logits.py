@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isobit.cli.common import open_model, print_json
+from isobit.cli.common import add_json_argument, open_model, print_json
 from isobit.cli.options import add_model
 from isobit.errors import InputError
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunk", type=int, help="tokens per pass (default: 128); changes no bit")
     parser.add_argument("--backend", choices=("cpu", "reference"), default="cpu")
     parser.add_argument("--out", metavar="F.npy", type=Path, help="write the logits, float32 [tokens, vocabulary]")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

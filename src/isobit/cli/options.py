@@ -6,10 +6,12 @@ import argparse
 from datetime import datetime
 from typing import Any
 
+from isobit.cli.common import add_model_argument
+
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """MODEL, what chooses its bits (activations, cache), and what does not (threads, instruction set)."""
-    parser.add_argument("model", metavar="MODEL", help="a GGUF file, a pulled name, or hf:org/repo[:file-or-quant]")
+    add_model_argument(parser)
     parser.add_argument(
         "--activations",
         choices=("int8", "int16"),

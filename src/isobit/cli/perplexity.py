@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from isobit.cli.common import open_model, print_json, progress
+from isobit.cli.common import add_json_argument, open_model, print_json, progress
 from isobit.cli.options import add_model
 from isobit.errors import InputError
 
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     parser.add_argument("file", metavar="FILE", type=Path, help="a UTF-8 text")
     parser.add_argument("--chunk", type=int, default=128, help="tokens per pass (default: %(default)s); changes no bit")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from isobit.cli.common import open_model, print_json
+from isobit.cli.common import add_json_argument, open_model, print_json
 from isobit.cli.options import add_chat, add_model, add_sampling, sampling_settings
 from isobit.errors import InputError
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
     parser.add_argument("--raw", action="store_true", help="continue the text as it stands, without the chat template")
     add_chat(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object when done")
+    add_json_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
