@@ -2,6 +2,7 @@
 // Scores: lanes are positions. Values: lanes are features. Several queries share each load of the cache.
 #pragma once
 #include "pointwise.h"
+#include "tile.h"
 
 namespace isobit::ISOBIT_TARGET {
 
@@ -97,9 +98,6 @@ inline void value_rows(const typename Cache::Element* rows, int head_dim, const 
     for (int i = 0; i < Q; ++i) acc[i] = fma(set(queries[i].scores[j]), v, acc[i]);
   }
 }
-
-inline int larger(int a, int b) { return a > b ? a : b; }
-inline int smaller(int a, int b) { return a < b ? a : b; }
 
 // The chunk sum of one register of features, for positions [from, to) of a chunk. A query takes exactly the
 // positions that it sees: where the queries differ, each goes alone.

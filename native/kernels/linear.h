@@ -1,204 +1,148 @@
-// x · Wᵀ in the canonical order (docs/numerics.md, 3.1 to 3.3). Lanes are output rows; the summed axis is never split.
+// x · Wᵀ with integer weights in the canonical order (docs/numerics.md, 3.1 and 3.2). Lanes are output rows, tiles are
+// 16 rows by some tokens; the summed axis is never split.
 #pragma once
-#include <cstring>
-
-#include "isobit/kernels.h"
+#include "dot.h"
+#include "tile.h"
 #include "unpack.h"
 
 namespace isobit::ISOBIT_TARGET {
 
-inline int32_t four_codes(const int8_t* p) {
-  int32_t word;
-  std::memcpy(&word, p, 4);
-  return word;
-}
+// A chunk's activations of the tokens of a block, and what depends on their sums: the integer from which a dot
+// product starts (codes without a minimum stand for code - offset), or the sum as a float for the minimum.
+template <Codes C, Scales S, bool kTwoPass> struct ChunkActivations {
+  static constexpr int kOffset = code_offset(C, S) - dot_bias<code_limit(C), kTwoPass>;
+  static constexpr int kSums = sub_blocks(S) == 1 ? Activations::kBlocks : Activations::kSums;  // of a token
+  static constexpr bool kStarts = kOffset != 0;
+  const int8_t* low;
+  const int8_t* high;
+  const float* scale;
+  alignas(64) int32_t start[kStarts ? kTokenBlock * kSums + kActivationPadding : 1];
+  alignas(64) float sums[has_minimum(S) ? kTokenBlock * kSums + kActivationPadding : 1];
 
-// Sum of (code - offset) · activation over the sub-block made of groups [kFirst, kFirst + kCount).
-template <Codes C, Scales S, bool kTwoPass, int kFirst, int kCount>
-inline I sub_block_dot(const B (&codes)[8], const int8_t* low, const int8_t* high, int32_t sum) {
-  constexpr int kLimit = code_limit(C);
-  constexpr int kOffset = code_offset(C, S) - dot_bias<kLimit>;
-  I dot = set_i(-kOffset * sum);
-  if constexpr (kTwoPass) {
-    I dot_high = set_i(0);
-#pragma GCC unroll 8
-    for (int g = kFirst; g < kFirst + kCount; ++g) {
-      dot_high = dot4<kLimit>(dot_high, codes[g], four_codes(high + 4 * g));
-      dot = dot4<kLimit>(dot, codes[g], four_codes(low + 4 * g));
+  ChunkActivations(const Activations& a, int chunk, int token, int tokens) {
+    low = a.low + a.at(chunk, token, kChunk);
+    high = kTwoPass ? a.high + a.at(chunk, token, kChunk) : nullptr;
+    scale = a.scale + a.at(chunk, token, kTwoPass ? 1 : Activations::kBlocks);
+    const int32_t* from = (sub_blocks(S) == 1 ? a.block_sums : a.sums) + a.at(chunk, token, kSums);
+    for (int i = 0; i < tokens * kSums; i += kLanes) {
+      const I sum = load_i(from + i);
+      if constexpr (kStarts) {
+        store_i(start + i, add_i(mul_i(sum, set_i(-kOffset)), set_i(kTwoPass ? 0 : kMagicBits)));
+      }
+      if constexpr (has_minimum(S)) store(sums + i, to_float(sum));
     }
-    return add_i(dot, shift_left<8>(dot_high));
   }
-#pragma GCC unroll 8
-  for (int g = kFirst; g < kFirst + kCount; ++g) {
-    dot = dot4<kLimit>(dot, codes[g], four_codes(low + 4 * g));
+};
+
+// The sums of (code - offset) · activation over sub-block `j` of block `b`, which has the groups kFirst ...
+template <Codes C, Scales S, bool kTwoPass, int kFirst, int N>
+inline void sub_block_dots(F (&out)[N], const B (&codes)[8], const ChunkActivations<C, S, kTwoPass>& a,
+                           int token, int b, int j) {
+  using Chunk = ChunkActivations<C, S, kTwoPass>;
+  constexpr int kLimit = code_limit(C);
+  constexpr int kCount = 8 / sub_blocks(S);
+  const ptrdiff_t at = static_cast<ptrdiff_t>(token) * kChunk + b * kBlockColumns;
+  const int32_t* start = a.start + token * Chunk::kSums + b * sub_blocks(S) + j;
+  constexpr bool kStarts = Chunk::kStarts;
+  I sum[N];
+  ISOBIT_EACH_TOKEN sum[i] = kStarts ? set_i(start[i * Chunk::kSums]) : set_i(kTwoPass ? 0 : kMagicBits);
+  dot<kLimit, kTwoPass, kFirst, kCount>(sum, codes, a.low + at);
+  if constexpr (kTwoPass) {
+    I high[N];
+    ISOBIT_EACH_TOKEN high[i] = set_i(0);
+    dot<kLimit, kTwoPass, kFirst, kCount>(high, codes, a.high + at);
+    ISOBIT_EACH_TOKEN sum[i] = add_i(sum[i], shift_left<8>(high[i]));
   }
-  return dot;
+  ISOBIT_EACH_TOKEN out[i] = kTwoPass ? to_float(sum[i]) : from_bits(sum[i]);
 }
 
-// One block of 32 columns for one token: acc with the block's contribution added.
-template <Codes C, Scales S, bool kTwoPass>
-inline F add_block(F acc, const B (&codes)[8], const BlockScales<S>& w, const Activations& a, int token,
-                   int column) {
+// Adds the contribution of block `b` of a chunk to acc[0 ... N - 1], the sums of N tokens.
+template <Codes C, Scales S, bool kTwoPass, int N>
+inline void add_block(F* acc, const B (&codes)[8], const BlockScales<S>& w,
+                      const ChunkActivations<C, S, kTwoPass>& a, int token, int b) {
   constexpr int kSubs = sub_blocks(S);
-  const int8_t* low = a.low + static_cast<ptrdiff_t>(token) * a.columns + column;
-  const int8_t* high = kTwoPass ? a.high + static_cast<ptrdiff_t>(token) * a.columns + column : low;
-  const int32_t* sums = a.sums + static_cast<ptrdiff_t>(token) * a.sums_per_row + column / 16;
-  F dot[kSubs];
-  int32_t sum[kSubs];
-  if constexpr (kSubs == 1) {
-    sum[0] = sums[0] + sums[1];
-    dot[0] = to_float(sub_block_dot<C, S, kTwoPass, 0, 8>(codes, low, high, sum[0]));
-  } else {
-    sum[0] = sums[0];
-    sum[1] = sums[1];
-    dot[0] = to_float(sub_block_dot<C, S, kTwoPass, 0, 4>(codes, low, high, sum[0]));
-    dot[1] = to_float(sub_block_dot<C, S, kTwoPass, 4, 4>(codes, low, high, sum[1]));
+  constexpr int kSums = ChunkActivations<C, S, kTwoPass>::kSums;
+  F dots[N];
+  F u[N];
+  sub_block_dots<C, S, kTwoPass, 0>(dots, codes, a, token, b, 0);
+  ISOBIT_EACH_TOKEN u[i] = fma(dots[i], w.scale[0], kTwoPass ? acc[i] : w.shift);
+  if constexpr (kSubs == 2) {
+    sub_block_dots<C, S, kTwoPass, 4>(dots, codes, a, token, b, 1);
+    ISOBIT_EACH_TOKEN u[i] = fma(kTwoPass ? dots[i] : sub(dots[i], set(kMagic)), w.scale[1], u[i]);
   }
-  F u = kTwoPass ? fma(dot[0], w.scale[0], acc) : mul(dot[0], w.scale[0]);
-  if constexpr (kSubs == 2) u = fma(dot[1], w.scale[1], u);
   if constexpr (has_minimum(S)) {
-    for (int j = 0; j < kSubs; ++j) u = fma(to_float(set_i(sum[j])), w.minimum[j], u);
+    const float* sums = a.sums + token * kSums + b * kSubs;
+#pragma GCC unroll 2
+    for (int j = 0; j < kSubs; ++j)
+      ISOBIT_EACH_TOKEN u[i] = fma(set(sums[i * kSums + j]), w.minimum[j], u[i]);
   }
-  if constexpr (kTwoPass) return u;
-  const float d = a.scale[static_cast<ptrdiff_t>(token) * a.scales_per_row + column / kBlockColumns];
-  return fma(u, set(d), acc);
+  const float* scale = a.scale + token * Activations::kBlocks + b;
+  ISOBIT_EACH_TOKEN acc[i] = kTwoPass ? u[i] : fma(u[i], set(scale[i * Activations::kBlocks]), acc[i]);
 }
 
-// The chunk sums of 16 rows for T tokens: sums[t][row].
-template <Codes C, Scales S, bool kTwoPass, int T>
-inline void chunk_sums(const uint8_t* chunk, int blocks, const Activations& a, int token, int column,
-                       float* sums) {
-  const uint8_t* codes_at = chunk + header_bytes(S, blocks);
+// The chunk sums of 16 rows for T tokens: sums[t][row]. `Source` is a PackedChunk or an UnpackedChunk.
+template <Codes C, Scales S, bool kTwoPass, int T, class Source>
+inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations<C, S, kTwoPass>& a,
+                       int token, float* sums) {
+  constexpr int N = T < kChains ? T : kChains;
   ISOBIT_EACH_PART {
     F acc[T];
+#pragma GCC unroll 16
     for (int t = 0; t < T; ++t) acc[t] = set(0.0f);
+#pragma GCC unroll 1
     for (int b = 0; b < blocks; ++b) {
       B codes[8];
-      unpack_block<C>(codes_at + b * code_bytes(C), n * kLanes * 4, codes);
-      const BlockScales<S> w = load_scales<S>(chunk, b, n * kLanes);
-#pragma GCC unroll 8
-      for (int t = 0; t < T; ++t) {
-        acc[t] = add_block<C, S, kTwoPass>(acc[t], codes, w, a, token + t, column + b * kBlockColumns);
-      }
+      weights.codes(b, n, codes);
+      const BlockScales<S> w = weights.scales(b, n);
+#pragma GCC unroll 16
+      for (int t = 0; t < T; t += N) add_block<C, S, kTwoPass, N>(acc + t, codes, w, a, token + t, b);
     }
+#pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
-      if constexpr (kTwoPass) {
-        const ptrdiff_t row = static_cast<ptrdiff_t>(token + t) * a.scales_per_row;
-        acc[t] = mul(acc[t], set(a.scale[row + column / kChunkColumns]));
-      }
+      if constexpr (kTwoPass) acc[t] = mul(acc[t], set(a.scale[token + t]));
       store(sums + t * kWidth + n * kLanes, acc[t]);
     }
   }
 }
 
-// Writes the 16 rows' values of T tokens, with bias; the last tile may have fewer than 16 rows.
-template <int T>
-inline void write_tile(const LinearArgs& args, int tile, int token, const float* values) {
-  const int first = tile * kTileRows;
-  const int count = args.rows - first < kTileRows ? args.rows - first : kTileRows;
-  for (int t = 0; t < T; ++t) {
-    float* out = args.out + static_cast<ptrdiff_t>(token + t) * args.out_stride + first;
-    for (int r = 0; r < count; ++r) {
-      const float value = values[t * kWidth + r];
-      out[r] = args.bias != nullptr ? value + args.bias[first + r] : value;
-    }
-  }
-}
-
-template <Codes C, Scales S, bool kTwoPass, int T>
-inline void linear_tile(const LinearArgs& args, int tile, int token) {
-  alignas(64) float slots[VectorTree::kLevels * T * kWidth];
-  alignas(64) float sums[T * kWidth];
-  VectorTree tree{slots, T * kWidth};
+// One tile for tokens [token, token + tokens), at most kTokenBlock of them.
+template <Codes C, Scales S, bool kTwoPass>
+inline void token_block(const LinearArgs& args, int tile, int token, int tokens) {
+  using Chunk = ChunkActivations<C, S, kTwoPass>;
+  alignas(64) float slots[VectorTree::kLevels * kTokenBlock * kWidth];
+  alignas(64) float sums[kTokenBlock * kWidth];
+  VectorTree tree{slots, tokens * kWidth};
 #ifdef ISOBIT_SPECIMEN
   // Deliberately wrong, for the tests of certify: the tree of several tokens is shifted by one chunk.
-  constexpr uint32_t kShift = T > 1 ? 1 : 0;
+  const uint32_t shift = tokens > 1 ? 1 : 0;
 #else
-  constexpr uint32_t kShift = 0;
+  constexpr uint32_t shift = 0;
 #endif
-  const uint8_t* chunk = args.tiles + static_cast<size_t>(tile) * args.tile_bytes;
-  for (int column = 0; column < args.columns; column += kChunkColumns) {
-    const int rest = (args.columns - column) / kBlockColumns;
-    const int blocks = rest < 8 ? rest : 8;
-    chunk_sums<C, S, kTwoPass, T>(chunk, blocks, args.activations, token, column, sums);
-    tree.push(column / kChunkColumns + kShift, sums);
-    chunk += header_bytes(S, blocks) + blocks * code_bytes(C);
-  }
-  tree.root(sums);
-  write_tile<T>(args, tile, token, sums);
-}
-
-enum class FloatKind { kF32, kF16, kBF16 };
-template <FloatKind K> constexpr int float_bytes = K == FloatKind::kF32 ? 4 : 2;
-
-template <FloatKind K> inline F load_weight(const uint8_t* p) {
-  if constexpr (K == FloatKind::kF32) return load(reinterpret_cast<const float*>(p));
-  if constexpr (K == FloatKind::kF16) return load_f16(reinterpret_cast<const uint16_t*>(p));
-  return from_bits(shift_left<16>(load_u16(reinterpret_cast<const uint16_t*>(p))));
-}
-
-template <FloatKind K, int T>
-inline void float_tile(const LinearArgs& args, int tile, int token) {
-  constexpr int kBytes = float_bytes<K>;
-  alignas(64) float slots[VectorTree::kLevels * T * kWidth];
-  alignas(64) float sums[T * kWidth];
-  VectorTree tree{slots, T * kWidth};
-  const uint8_t* weights = args.tiles + static_cast<size_t>(tile) * args.tile_bytes;
-  for (int first = 0; first < args.columns; first += kChunk) {
-    const int last = first + kChunk < args.columns ? first + kChunk : args.columns;
-    ISOBIT_EACH_PART {
-      F acc[T];
-      for (int t = 0; t < T; ++t) acc[t] = set(0.0f);
-      for (int k = first; k < last; ++k) {
-        const uint8_t* p = weights + (static_cast<size_t>(k) * kTileRows + n * kLanes) * kBytes;
-        const F w = load_weight<K>(p);
-#pragma GCC unroll 8
-        for (int t = 0; t < T; ++t) {
-          const float x = args.x[static_cast<ptrdiff_t>(token + t) * args.columns + k];
-          acc[t] = fma(w, set(x), acc[t]);
-        }
-      }
-      for (int t = 0; t < T; ++t) store(sums + t * kWidth + n * kLanes, acc[t]);
+  const uint8_t* at = args.tiles + static_cast<size_t>(tile) * args.tile_bytes;
+  for (int chunk = 0; chunk < args.activations.chunks(); ++chunk) {
+    const int rest = (args.columns - chunk * kChunk) / kBlockColumns;
+    const PackedChunk<C, S> packed(at, rest < 8 ? rest : 8);
+    const Chunk activations(args.activations, chunk, token, tokens);
+    if (tokens == 1) {
+      chunk_sums<C, S, kTwoPass, 1>(packed, packed.blocks, activations, 0, sums);
+    } else {
+      const UnpackedChunk<C, S> weights(packed);
+      for_each_group(tokens, [&]<int T>(int t) {
+        chunk_sums<C, S, kTwoPass, T>(weights, packed.blocks, activations, t, sums + t * kWidth);
+      });
     }
-    tree.push(first / kChunk, sums);
+    tree.push(chunk + shift, sums);
+    at = packed.end();
   }
   tree.root(sums);
-  write_tile<T>(args, tile, token, sums);
-}
-
-// Tokens a tile of the kernel takes at once. Changing it changes no bit: it never touches the summed axis.
-constexpr int kTokens = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;
-
-template <template <int> class Tile>
-inline void for_each_token_tile(const LinearArgs& args, int tile, int begin, int end) {
-  int token = begin;
-  for (; token + kTokens <= end; token += kTokens) Tile<kTokens>::run(args, tile, token);
-  if constexpr (kTokens > 4) {
-    for (; token + 4 <= end; token += 4) Tile<4>::run(args, tile, token);
-  }
-  if constexpr (kTokens > 2) {
-    for (; token + 2 <= end; token += 2) Tile<2>::run(args, tile, token);
-  }
-  for (; token < end; ++token) Tile<1>::run(args, tile, token);
+  write_tile(args, tile, token, tokens, sums);
 }
 
 template <Codes C, Scales S, bool kTwoPass> struct IntegerTiles {
-  template <int T> struct Tile {
-    static void run(const LinearArgs& args, int tile, int token) {
-      linear_tile<C, S, kTwoPass, T>(args, tile, token);
+  static void run(const LinearArgs& args, int tile, int begin, int end) {
+    for (int token = begin; token < end; token += kTokenBlock) {
+      token_block<C, S, kTwoPass>(args, tile, token, smaller(kTokenBlock, end - token));
     }
-  };
-  static void run(const LinearArgs& args, int tile, int begin, int end) {
-    for_each_token_tile<Tile>(args, tile, begin, end);
-  }
-};
-
-template <FloatKind K> struct FloatTiles {
-  template <int T> struct Tile {
-    static void run(const LinearArgs& args, int tile, int token) { float_tile<K, T>(args, tile, token); }
-  };
-  static void run(const LinearArgs& args, int tile, int begin, int end) {
-    for_each_token_tile<Tile>(args, tile, begin, end);
   }
 };
 
@@ -230,19 +174,6 @@ template <bool kTwoPass> inline LinearKernel integer_kernel(WeightFormat format)
       return IntegerTiles<Codes::kNibbleTable, Scales::kSuper32, kTwoPass>::run;
     default:
       return nullptr;
-  }
-}
-
-inline LinearKernel linear_kernel(WeightFormat format, bool two_pass) {
-  switch (format) {
-    case WeightFormat::kF32:
-      return FloatTiles<FloatKind::kF32>::run;
-    case WeightFormat::kF16:
-      return FloatTiles<FloatKind::kF16>::run;
-    case WeightFormat::kBF16:
-      return FloatTiles<FloatKind::kBF16>::run;
-    default:
-      return two_pass ? integer_kernel<true>(format) : integer_kernel<false>(format);
   }
 }
 

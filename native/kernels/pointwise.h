@@ -134,45 +134,58 @@ inline I round_codes(const float* x, F inverse) {
   return sub_i(bits(z), bits(set(kMagic)));
 }
 
-inline bool quantize_int8(const float* x, int columns, int8_t* codes, float* scale, int32_t* sums) {
-  for (int b = 0; b < columns; b += kBlockColumns) {
+// Sums of the codes code(0) ... code(count - 1) of a token's chunk, per 16 and per 32.
+template <class Code> inline void sum_codes(int count, Code code, int32_t* sums, int32_t* block_sums) {
+  for (int part = 0; part < count / 16; ++part) {
+    int32_t sum = 0;
+    for (int i = 16 * part; i < 16 * part + 16; ++i) sum += code(i);
+    sums[part] = sum;
+  }
+  for (int b = 0; b < count / kBlockColumns; ++b) block_sums[b] = sums[2 * b] + sums[2 * b + 1];
+}
+
+inline bool quantize_int8(const float* x, int count, int8_t* codes, float* scale) {
+  for (int b = 0; b < count; b += kBlockColumns) {
     const uint32_t largest = largest_bits(x + b, kBlockColumns);
     if (largest >= kInfinityBits) return false;
     const GroupScale g = group_scale(largest, 127.0f);
     scale[b / kBlockColumns] = g.scale;
     const F inverse = set(g.inverse);
-    for (int i = b; i < b + kBlockColumns; i += kLanes) {
-      store_s8(codes + i, round_codes(x + i, inverse));
-    }
-    for (int half = b; half < b + kBlockColumns; half += 16) {
-      int32_t sum = 0;
-      for (int i = half; i < half + 16; ++i) sum += codes[i];
-      sums[half / 16] = sum;
-    }
+    for (int i = b; i < b + kBlockColumns; i += kLanes) store_s8(codes + i, round_codes(x + i, inverse));
   }
   return true;
 }
 
-// code = 256 * high + low with low in -128 ... 127.
-inline bool quantize_int16(const float* x, int columns, int8_t* low, int8_t* high, float* scale,
-                           int32_t* sums) {
-  for (int c = 0; c < columns; c += kChunk) {
-    const int count = columns - c < kChunk ? columns - c : kChunk;
-    const uint32_t largest = largest_bits(x + c, count);
-    if (largest >= kInfinityBits) return false;
-    const GroupScale g = group_scale(largest, 32512.0f);
-    scale[c / kChunk] = g.scale;
-    const F inverse = set(g.inverse);
-    for (int i = c; i < c + count; i += kLanes) {
-      const I code = round_codes(x + i, inverse);
-      const I carried = add_i(code, set_i(128));
-      store_s8(high + i, shift_right<8>(carried));
-      store_s8(low + i, sub_i(code, shift_left<8>(shift_right<8>(carried))));
-    }
-    for (int part = c; part < c + count; part += 16) {
-      int32_t sum = 0;
-      for (int i = part; i < part + 16; ++i) sum += 256 * high[i] + low[i];
-      sums[part / 16] = sum;
+// code = 256 * high + low with low in -128 ... 127, high in -127 ... 127.
+inline bool quantize_int16(const float* x, int count, int8_t* low, int8_t* high, float* scale) {
+  const uint32_t largest = largest_bits(x, count);
+  if (largest >= kInfinityBits) return false;
+  const GroupScale g = group_scale(largest, 32512.0f);
+  *scale = g.scale;
+  const F inverse = set(g.inverse);
+  for (int i = 0; i < count; i += kLanes) {
+    const I code = round_codes(x + i, inverse);
+    const I carried = add_i(code, set_i(128));
+    store_s8(high + i, shift_right<8>(carried));
+    store_s8(low + i, sub_i(code, shift_left<8>(shift_right<8>(carried))));
+  }
+  return true;
+}
+
+inline bool quantize(const float* x, const Activations& a, int token) {
+  for (int chunk = 0; chunk < a.chunks(); ++chunk, x += kChunk) {
+    const int rest = a.columns - chunk * kChunk;
+    const int count = rest < kChunk ? rest : kChunk;
+    int8_t* low = a.low + a.at(chunk, token, kChunk);
+    int32_t* sums = a.sums + a.at(chunk, token, a.kSums);
+    int32_t* block_sums = a.block_sums + a.at(chunk, token, a.kBlocks);
+    if (a.two_pass) {
+      int8_t* high = a.high + a.at(chunk, token, kChunk);
+      if (!quantize_int16(x, count, low, high, a.scale + a.at(chunk, token, 1))) return false;
+      sum_codes(count, [=](int i) { return 256 * high[i] + low[i]; }, sums, block_sums);
+    } else {
+      if (!quantize_int8(x, count, low, a.scale + a.at(chunk, token, a.kBlocks))) return false;
+      sum_codes(count, [=](int i) { return static_cast<int>(low[i]); }, sums, block_sums);
     }
   }
   return true;

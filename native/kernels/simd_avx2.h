@@ -32,6 +32,7 @@ inline void store_i(int32_t* p, I a) { _mm256_storeu_si256(reinterpret_cast<__m2
 inline I set_i(int32_t a) { return _mm256_set1_epi32(a); }
 inline I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
 inline I sub_i(I a, I b) { return _mm256_sub_epi32(a, b); }
+inline I mul_i(I a, I b) { return _mm256_mullo_epi32(a, b); }
 inline I and_i(I a, I b) { return _mm256_and_si256(a, b); }
 inline I or_i(I a, I b) { return _mm256_or_si256(a, b); }
 inline I xor_i(I a, I b) { return _mm256_xor_si256(a, b); }
@@ -69,8 +70,10 @@ inline void store_s8(int8_t* p, I a) {
 }
 
 inline B load_b(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+inline void store_b(uint8_t* p, B a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
 inline B set_b(uint8_t a) { return _mm256_set1_epi8(static_cast<char>(a)); }
 inline B and_b(B a, B b) { return _mm256_and_si256(a, b); }
+inline B xor_b(B a, B b) { return _mm256_xor_si256(a, b); }
 inline B or_b(B a, B b) { return _mm256_or_si256(a, b); }
 // Bits may cross into the neighbouring byte: the caller masks them off.
 template <int S> inline B shift_left_b(B a) { return _mm256_slli_epi16(a, S); }
@@ -80,21 +83,15 @@ inline B lookup_b(const uint8_t* table, B index) {
   return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(t), index);
 }
 
-// acc + sum over the 4 bytes of each lane of (code - bias) * a, code unsigned and below kLimit, a signed;
-// bias = dot_bias<kLimit>. `a4` holds the same 4 bytes for every lane.
-template <int kLimit> constexpr int dot_bias = 0;
-template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
-  const __m256i a = _mm256_set1_epi32(a4);
-  const __m256i ones = _mm256_set1_epi16(1);
-  // Pairs are summed with saturation to 16 bits; 2 * 127 * 128 still fits, so the top bit of a code goes apart.
-  const __m256i low = kLimit > 128 ? and_b(codes, set_b(127)) : codes;
-  acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(low, a), ones));
-  if constexpr (kLimit > 128) {
-    const __m256i top = and_b(shift_right_b<7>(codes), set_b(1));
-    const __m256i weight = _mm256_set1_epi16(128);
-    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(top, a), weight));
-  }
-  return acc;
+inline B set_four(int32_t a4) { return _mm256_set1_epi32(a4); }
+#define ISOBIT_PAIR_SUMS
+inline B pair_sums(B codes, B a) { return _mm256_maddubs_epi16(codes, a); }
+inline B add_pairs(B a, B b) { return _mm256_add_epi16(a, b); }
+template <int kFactor> inline I widen_pairs(B pairs) {
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(kFactor));
 }
+// a with the sign of b, zero where b is zero
+inline B with_sign(B a, B b) { return _mm256_sign_epi8(a, b); }
+inline B magnitude_b(B a) { return _mm256_abs_epi8(a); }
 
 }  // namespace isobit::ISOBIT_TARGET

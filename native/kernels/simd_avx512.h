@@ -34,6 +34,7 @@ inline void store_i(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
 inline I set_i(int32_t a) { return _mm512_set1_epi32(a); }
 inline I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 inline I sub_i(I a, I b) { return _mm512_sub_epi32(a, b); }
+inline I mul_i(I a, I b) { return _mm512_mullo_epi32(a, b); }
 inline I and_i(I a, I b) { return _mm512_and_si512(a, b); }
 inline I or_i(I a, I b) { return _mm512_or_si512(a, b); }
 inline I xor_i(I a, I b) { return _mm512_xor_si512(a, b); }
@@ -67,8 +68,10 @@ inline void store_s8(int8_t* p, I a) {
 }
 
 inline B load_b(const uint8_t* p) { return _mm512_loadu_si512(p); }
+inline void store_b(uint8_t* p, B a) { _mm512_storeu_si512(p, a); }
 inline B set_b(uint8_t a) { return _mm512_set1_epi8(static_cast<char>(a)); }
 inline B and_b(B a, B b) { return _mm512_and_si512(a, b); }
+inline B xor_b(B a, B b) { return _mm512_xor_si512(a, b); }
 inline B or_b(B a, B b) { return _mm512_or_si512(a, b); }
 // Bits may cross into the neighbouring byte: the caller masks them off.
 template <int S> inline B shift_left_b(B a) { return _mm512_slli_epi16(a, S); }
@@ -78,28 +81,22 @@ inline B lookup_b(const uint8_t* table, B index) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), index);
 }
 
-// acc + sum over the 4 bytes of each lane of (code - bias) * a, code unsigned and below kLimit, a signed;
-// bias = dot_bias<kLimit>. `a4` holds the same 4 bytes for every lane.
+inline B set_four(int32_t a4) { return _mm512_set1_epi32(a4); }
 #ifdef __AVX512VNNI__
-template <int kLimit> constexpr int dot_bias = 0;
-template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
-  return _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(a4));
-}
+template <int kLimit> constexpr int dot4_bias = 0;
+template <int kLimit> inline I dot4(I acc, B codes, B a) { return _mm512_dpbusd_epi32(acc, codes, a); }
 #else
-template <int kLimit> constexpr int dot_bias = 0;
-template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
-  const __m512i a = _mm512_set1_epi32(a4);
-  const __m512i ones = _mm512_set1_epi16(1);
-  // Pairs are summed with saturation to 16 bits; 2 * 127 * 128 still fits, so the top bit of a code goes apart.
-  const __m512i low = kLimit > 128 ? and_b(codes, set_b(127)) : codes;
-  acc = _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(low, a), ones));
-  if constexpr (kLimit > 128) {
-    const __m512i top = and_b(shift_right_b<7>(codes), set_b(1));
-    const __m512i weight = _mm512_set1_epi16(128);
-    acc = _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(top, a), weight));
-  }
-  return acc;
+#define ISOBIT_PAIR_SUMS
+inline B pair_sums(B codes, B a) { return _mm512_maddubs_epi16(codes, a); }
+inline B add_pairs(B a, B b) { return _mm512_add_epi16(a, b); }
+template <int kFactor> inline I widen_pairs(B pairs) {
+  return _mm512_madd_epi16(pairs, _mm512_set1_epi16(kFactor));
 }
+// a with the sign of b: -a where b is negative.
+inline B with_sign(B a, B b) {
+  return _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(b), _mm512_setzero_si512(), a);
+}
+inline B magnitude_b(B a) { return _mm512_abs_epi8(a); }
 #endif
 
 }  // namespace isobit::ISOBIT_TARGET

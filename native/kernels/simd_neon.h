@@ -33,6 +33,7 @@ inline void store_i(int32_t* p, I a) { vst1q_s32(p, a); }
 inline I set_i(int32_t a) { return vdupq_n_s32(a); }
 inline I add_i(I a, I b) { return vaddq_s32(a, b); }
 inline I sub_i(I a, I b) { return vsubq_s32(a, b); }
+inline I mul_i(I a, I b) { return vmulq_s32(a, b); }
 inline I and_i(I a, I b) { return vandq_s32(a, b); }
 inline I or_i(I a, I b) { return vorrq_s32(a, b); }
 inline I xor_i(I a, I b) { return veorq_s32(a, b); }
@@ -68,6 +69,7 @@ inline void store_s8(int8_t* p, I a) {
 }
 
 inline B load_b(const uint8_t* p) { return vld1q_u8(p); }
+inline void store_b(uint8_t* p, B a) { vst1q_u8(p, a); }
 inline B set_b(uint8_t a) { return vdupq_n_u8(a); }
 inline B and_b(B a, B b) { return vandq_u8(a, b); }
 inline B or_b(B a, B b) { return vorrq_u8(a, b); }
@@ -81,12 +83,13 @@ template <int S> inline B shift_right_b(B a) {
 }
 inline B lookup_b(const uint8_t* table, B index) { return vqtbl1q_u8(vld1q_u8(table), index); }
 
-// acc + sum over the 4 bytes of each lane of (code - bias) * a; codes above 127 are centred first.
-template <int kLimit> constexpr int dot_bias = kLimit > 128 ? 128 : 0;
-template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
+inline B set_four(int32_t a4) { return vreinterpretq_u8_s32(vdupq_n_s32(a4)); }
+// Codes above 127 are centred first.
+template <int kLimit> constexpr int dot4_bias = kLimit > 128 ? 128 : 0;
+template <int kLimit> inline I dot4(I acc, B codes, B a4) {
   if constexpr (kLimit > 128) codes = veorq_u8(codes, vdupq_n_u8(0x80));
   const int8x16_t w = vreinterpretq_s8_u8(codes);
-  const int8x16_t a = vreinterpretq_s8_s32(vdupq_n_s32(a4));
+  const int8x16_t a = vreinterpretq_s8_u8(a4);
 #ifdef __ARM_FEATURE_DOTPROD
   return vdotq_s32(acc, w, a);
 #else

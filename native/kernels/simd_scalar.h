@@ -36,6 +36,7 @@ inline I set_i(int32_t a) { return a; }
 // Integer sums wrap, as vector registers do.
 inline I add_i(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) + static_cast<uint32_t>(b)); }
 inline I sub_i(I a, I b) { return static_cast<I>(static_cast<uint32_t>(a) - static_cast<uint32_t>(b)); }
+inline I mul_i(I a, I b) { return a * b; }
 inline I and_i(I a, I b) { return a & b; }
 inline I or_i(I a, I b) { return a | b; }
 inline I xor_i(I a, I b) { return a ^ b; }
@@ -57,6 +58,7 @@ inline B load_b(const uint8_t* p) {
   std::memcpy(&word, p, 4);
   return word;
 }
+inline void store_b(uint8_t* p, B a) { std::memcpy(p, &a, 4); }
 inline B set_b(uint8_t a) { return a * 0x01010101u; }
 inline B and_b(B a, B b) { return a & b; }
 inline B or_b(B a, B b) { return a | b; }
@@ -68,10 +70,11 @@ inline B lookup_b(const uint8_t* table, B index) {
   return word;
 }
 
-template <int kLimit> constexpr int dot_bias = 0;
-template <int kLimit> inline I dot4(I acc, B codes, int32_t a4) {
+inline B set_four(int32_t a4) { return static_cast<B>(a4); }
+template <int kLimit> constexpr int dot4_bias = 0;
+template <int kLimit> inline I dot4(I acc, B codes, B a) {
   for (int i = 0; i < 32; i += 8) {
-    acc += static_cast<int32_t>(codes >> i & 255) * static_cast<int8_t>(static_cast<uint32_t>(a4) >> i & 255);
+    acc += static_cast<int32_t>(codes >> i & 255) * static_cast<int8_t>(a >> i & 255);
   }
   return acc;
 }

@@ -1,6 +1,7 @@
 // The kernels of one instruction set. Compiled once per target, with ISOBIT_TARGET as the namespace's name.
 #include "attention.h"
 #include "linear.h"
+#include "linear_float.h"
 
 namespace isobit::ISOBIT_TARGET {
 namespace {
@@ -21,6 +22,19 @@ F cosine_of(F x) {
   return c;
 }
 
+LinearKernel linear_kernel(WeightFormat format, bool two_pass) {
+  switch (format) {
+    case WeightFormat::kF32:
+      return FloatTiles<FloatKind::kF32>::run;
+    case WeightFormat::kF16:
+      return FloatTiles<FloatKind::kF16>::run;
+    case WeightFormat::kBF16:
+      return FloatTiles<FloatKind::kBF16>::run;
+    default:
+      return two_pass ? integer_kernel<true>(format) : integer_kernel<false>(format);
+  }
+}
+
 }  // namespace
 
 #define ISOBIT_STRING_(x) #x
@@ -30,8 +44,7 @@ extern const Kernels kernels;
 const Kernels kernels = {
     ISOBIT_STRING(ISOBIT_TARGET),
     linear_kernel,
-    quantize_int8,
-    quantize_int16,
+    quantize,
     all_finite,
     rms_norm,
     rope_angles,

@@ -74,6 +74,7 @@ template <Codes C> inline void unpack_block(const uint8_t* block, int at, B (&co
 template <Scales S> struct BlockScales {
   F scale[sub_blocks(S)];
   F minimum[sub_blocks(S)];
+  F shift;  // -kMagic * scale[0]
 };
 
 inline F half_at(const uint8_t* p, int lane) { return load_f16(reinterpret_cast<const uint16_t*>(p) + lane); }
@@ -108,5 +109,63 @@ template <Scales S> inline BlockScales<S> load_scales(const uint8_t* header, int
   }
   return r;
 }
+
+// A chunk as it lies in memory.
+template <Codes C, Scales S> struct PackedChunk {
+  const uint8_t* header;
+  int blocks;
+
+  PackedChunk(const uint8_t* at, int blocks) : header(at), blocks(blocks) {}
+  const uint8_t* block(int b) const { return header + header_bytes(S, blocks) + b * code_bytes(C); }
+  const uint8_t* end() const { return block(blocks); }
+  // Codes and scales of block `b` for register `n` of the 16 rows.
+  void codes(int b, int n, B (&out)[8]) const { unpack_block<C>(block(b), n * kLanes * 4, out); }
+  BlockScales<S> scales(int b, int n) const {
+    BlockScales<S> w = load_scales<S>(header, b, n * kLanes);
+    w.shift = mul(set(-kMagic), w.scale[0]);
+    return w;
+  }
+};
+
+// The same, unpacked for several groups of tokens.
+template <Codes C, Scales S> struct UnpackedChunk {
+  static constexpr int kSubs = sub_blocks(S);
+  alignas(64) uint8_t bytes[8][8][kVectorBytes];
+  alignas(64) float scale[8][kSubs][kTileRows];
+  alignas(64) float shift[8][kTileRows];
+  alignas(64) float minimum[8][has_minimum(S) ? kSubs : 1][kTileRows];
+
+  explicit UnpackedChunk(const PackedChunk<C, S>& packed) {
+    for (int b = 0; b < packed.blocks; ++b) {
+      ISOBIT_EACH_PART {
+        B groups[8];
+        packed.codes(b, n, groups);
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; ++g) store_b(&bytes[b][g][n * kLanes * 4], groups[g]);
+        const BlockScales<S> w = packed.scales(b, n);
+        store(&shift[b][n * kLanes], w.shift);
+#pragma GCC unroll 2
+        for (int j = 0; j < kSubs; ++j) {
+          store(&scale[b][j][n * kLanes], w.scale[j]);
+          if constexpr (has_minimum(S)) store(&minimum[b][j][n * kLanes], w.minimum[j]);
+        }
+      }
+    }
+  }
+  void codes(int b, int n, B (&out)[8]) const {
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; ++g) out[g] = load_b(&bytes[b][g][n * kLanes * 4]);
+  }
+  BlockScales<S> scales(int b, int n) const {
+    BlockScales<S> w;
+    w.shift = load(&shift[b][n * kLanes]);
+#pragma GCC unroll 2
+    for (int j = 0; j < kSubs; ++j) {
+      w.scale[j] = load(&scale[b][j][n * kLanes]);
+      if constexpr (has_minimum(S)) w.minimum[j] = load(&minimum[b][j][n * kLanes]);
+    }
+    return w;
+  }
+};
 
 }  // namespace isobit::ISOBIT_TARGET

@@ -18,6 +18,7 @@ constexpr int kWidth = 16;               // lanes of the canonical order, rows o
 constexpr int kParts = kWidth / kLanes;  // registers that hold them
 constexpr int kChunk = 256;              // terms of a chunk sum
 constexpr float kMagic = 12582912.0f;    // 1.5 * 2^23: adding it rounds to the nearest integer
+constexpr int32_t kMagicBits = 0x4b400000;
 
 struct Wide {
   F part[kParts];

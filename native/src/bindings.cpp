@@ -3,6 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -159,7 +160,17 @@ void bind_session(nb::module_& m) {
       .def("check_finite", [](Session& s, int op, int x) { s.executor().add_step(op, make_check_finite(x)); })
       .def("forward", &Session::forward, "tokens"_a, "positions"_a, "sequences"_a, "tables"_a, "wanted"_a,
            "keys"_a, "values"_a, "logits"_a, "observer"_a.none())
-      .def("rows", &Session::rows);
+      .def("rows", &Session::rows)
+      .def("start_profile", [](Session& s) { s.executor().start_profile(); })
+      // Per stage: the operations of its steps, and the seconds that its passes took.
+      .def("profile", [](Session& s) {
+        std::vector<std::pair<std::vector<int>, double>> stages;
+        for (const Stage& stage : s.executor().stages()) {
+          auto& [ops, seconds] = stages.emplace_back(std::vector<int>(), stage.seconds);
+          for (const Step* step : stage.steps) ops.push_back(step->op);
+        }
+        return stages;
+      });
 }
 
 Matrix apply_function(const std::string& isa, const std::string& name, Floats x) {

@@ -46,11 +46,16 @@ class WeightStore {
 };
 
 // Tokens rounded for integer weights; consecutive linear operations on one input share it.
-struct Rounded {
-  std::vector<int8_t> low, high;
-  std::vector<float> scale;
-  std::vector<int32_t> sums;
-  Activations view{};
+class Rounded {
+ public:
+  // Makes room for `tokens` tokens of `columns` features.
+  void reserve(int tokens, int columns, bool two_pass);
+  Activations view(int tokens, int columns, bool two_pass);
+
+ private:
+  std::vector<int8_t> low_, high_;
+  std::vector<float> scale_;
+  std::vector<int32_t> sums_, block_sums_;
 };
 
 struct BatchView {
@@ -95,8 +100,26 @@ struct Step {
   virtual void prepare(Executor&, const Run&) {}
   virtual int units(const Executor&, const Run&) const = 0;
   virtual void run(Executor&, const Run&, int unit, int thread) = 0;
+  // How it may share a stage with the steps next to it of the same kind.
+  enum class Kind {
+    kAlone,
+    kRow,      // units are rows, and a row reads nothing that the step before it writes for other rows
+    kParallel  // reads nothing that the step before it writes
+  };
+  Kind kind = Kind::kAlone;
   int op = 0;            // index in the program
   bool selects = false;  // later steps work on the wanted rows
+};
+
+// Steps between which threads need not wait for each other. Row steps: a unit is a row, which goes through all of
+// them; parallel steps: the units of all of them, one after the other.
+struct Stage {
+  std::vector<Step*> steps;
+  double seconds = 0;  // measured while profiling
+
+  int units(const Executor&, const Run&) const;
+  void run(Executor&, Run&, int unit, int thread) const;
+  int last_op() const { return steps.back()->op; }
 };
 
 class NonFinite : public std::runtime_error {
@@ -117,8 +140,12 @@ class Executor {
   int add_vector(std::vector<float> values);
   void add_step(int op, std::unique_ptr<Step> step);
 
-  // Runs all steps; the result is in buffer `logits`. Throws NonFinite.
+  // Runs all steps; the result is in buffer `logits`. With an observer every step is a stage. Throws NonFinite.
   void forward(const BatchView& batch, const CacheView& cache, const Observer& observer);
+
+  // Measures the stages of the passes from now on, which costs them two looks at a clock each.
+  void start_profile();
+  const std::vector<Stage>& stages() const { return stages_; }
 
   Buffer& buffer(int index) { return buffers_[index]; }
   const PackedWeight& weight(int index) const { return (*weights_)[index]; }
@@ -130,8 +157,9 @@ class Executor {
 
  private:
   void prepare(Run run);
-  void walk(int thread, Run run, const Observer& observer);
-  void observe(int thread, int step, const Observer& observer);
+  void walk(int thread, std::vector<Stage>& stages, Run run, const Observer& observer);
+  int take(size_t stage, int thread, int units);
+  void observe(int thread, const std::vector<Stage>& stages, size_t stage, const Observer& observer);
 
   const std::shared_ptr<const WeightStore> weights_;
   const Kernels& kernels_;
@@ -139,14 +167,17 @@ class Executor {
   std::vector<Buffer> buffers_;
   std::vector<std::vector<float>> vectors_;
   std::vector<std::unique_ptr<Step>> steps_;
-  // A thread goes on when every unit of a step is done. It waits for work that is being done, never for a thread:
+  std::vector<Stage> stages_;
+  bool profiling_ = false;
+  // A thread goes on when every unit of a stage is done. It waits for work that is being done, never for a thread:
   // one that the system has put aside holds up nobody, unless it has taken a unit.
-  struct alignas(64) Progress {
-    std::atomic<int> taken{0};
-    std::atomic<uint32_t> done{0};
+  struct alignas(64) Counter {
+    std::atomic<uint32_t> value{0};
   };
-  std::unique_ptr<Progress[]> progress_;
-  std::atomic<uint32_t> observed_{0};  // steps whose observer has returned
+  // Of each stage: units done, and units taken out of each thread's share.
+  std::vector<Counter> done_;
+  std::vector<Counter> taken_;
+  std::atomic<uint32_t> observed_{0};  // stages whose observer has returned
   std::vector<std::vector<float>> scratch_;
   Rounded rounded_;
   std::atomic<uint64_t> error_{};

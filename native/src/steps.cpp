@@ -13,6 +13,7 @@ int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 // A step whose units are single rows.
 struct RowStep : Step {
+  RowStep() { kind = Kind::kRow; }
   int units(const Executor&, const Run& run) const override { return run.rows; }
 };
 
@@ -55,51 +56,26 @@ struct RoundStep : RowStep {
   RoundStep(int x, bool integer, bool two_pass) : x(x), integer(integer), two_pass(two_pass) {}
 
   void prepare(Executor& e, const Run& run) override {
-    if (!integer) return;
-    Rounded& r = e.rounded();
-    const int columns = e.buffer(x).width;
-    const size_t rows = run.rows;
-    const int scales = two_pass ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
-    const auto grow = [](auto& v, size_t size) {
-      if (v.size() < size) v.resize(size);
-    };
-    grow(r.low, rows * columns);
-    if (two_pass) grow(r.high, rows * columns);
-    grow(r.scale, rows * scales);
-    grow(r.sums, rows * (columns / 16));
+    if (integer) e.rounded().reserve(run.rows, e.buffer(x).width, two_pass);
   }
   void run(Executor& e, const Run& run, int row, int) override {
     const int columns = e.buffer(x).width;
     const float* from = row_of(e, x, row);
-    bool finite;
-    if (!integer) {
-      finite = e.kernels().all_finite(from, columns);
-    } else {
-      const Activations a = view(e, columns, two_pass);
-      int8_t* low = a.low + static_cast<size_t>(row) * columns;
-      float* scale = a.scale + static_cast<size_t>(row) * a.scales_per_row;
-      int32_t* sums = a.sums + static_cast<size_t>(row) * a.sums_per_row;
-      if (two_pass) {
-        int8_t* high = a.high + static_cast<size_t>(row) * columns;
-        finite = e.kernels().quantize_int16(from, columns, low, high, scale, sums);
-      } else {
-        finite = e.kernels().quantize_int8(from, columns, low, scale, sums);
-      }
-    }
+    const bool finite = integer
+                            ? e.kernels().quantize(from, e.rounded().view(run.rows, columns, two_pass), row)
+                            : e.kernels().all_finite(from, columns);
     if (!finite) run.report(row);
-  }
-  static Activations view(Executor& e, int columns, bool two_pass) {
-    Rounded& r = e.rounded();
-    const int scales = two_pass ? ceil_div(columns, kChunkColumns) : columns / kBlockColumns;
-    return {r.low.data(), r.high.data(), r.scale.data(), r.sums.data(), columns, scales, columns / 16};
   }
 };
 
 struct LinearStep : Step {
+  static constexpr int kTokens = 64;  // whose activations stay in the cache while tiles pass by
   int out, x, weight, bias;
   bool two_pass;
   LinearStep(int out, int x, int weight, int bias, bool two_pass)
-      : out(out), x(x), weight(weight), bias(bias), two_pass(two_pass) {}
+      : out(out), x(x), weight(weight), bias(bias), two_pass(two_pass) {
+    kind = Kind::kParallel;  // linear steps in a row share their rounded input
+  }
 
   // Several tiles a unit, so that taking a unit costs little, but enough units for every thread.
   int tiles_per_unit(const Executor& e) const {
@@ -117,14 +93,17 @@ struct LinearStep : Step {
     args.tile_bytes = w.tile_bytes;
     args.rows = w.rows;
     args.columns = w.columns;
-    if (is_integer(w.format)) args.activations = RoundStep::view(e, w.columns, two_pass);
+    if (is_integer(w.format)) args.activations = e.rounded().view(run.rows, w.columns, two_pass);
     args.x = e.buffer(x).data.data();
     args.out = e.buffer(out).data.data();
     args.out_stride = e.buffer(out).width;
     args.bias = bias >= 0 ? e.vector(bias).data() : nullptr;
     const int step = tiles_per_unit(e);
     const int last = std::min(w.tiles, (unit + 1) * step);
-    for (int tile = unit * step; tile < last; ++tile) kernel(args, tile, 0, run.rows);
+    for (int token = 0; token < run.rows; token += kTokens) {
+      const int end = std::min(token + kTokens, run.rows);
+      for (int tile = unit * step; tile < last; ++tile) kernel(args, tile, token, end);
+    }
   }
 };
 

@@ -140,16 +140,21 @@ std::vector<float> token_to_round(Random& random, int columns, int kind, float l
 
 Digest round_token(const Kernels& k, const std::vector<float>& x, bool two_pass) {
   const int columns = static_cast<int>(x.size());
-  std::vector<int8_t> low(columns + kGuard, 77);
-  std::vector<int8_t> high(columns + kGuard, 77);
+  const int padded = (columns + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
+  std::vector<int8_t> low(padded + kGuard, 77);
+  std::vector<int8_t> high(padded + kGuard, 77);
   auto scale = output(columns / kBlockColumns);
-  std::vector<int32_t> sums(columns / 16 + kGuard, 77);
-  const bool finite =
-      two_pass ? k.quantize_int16(x.data(), columns, low.data(), high.data(), scale.data(), sums.data())
-               : k.quantize_int8(x.data(), columns, low.data(), scale.data(), sums.data());
+  std::vector<int32_t> sums(padded / 16 + kGuard, 77);
+  std::vector<int32_t> block_sums(padded / kBlockColumns + kGuard, 77);
+  const Activations a{low.data(), high.data(), scale.data(), sums.data(), block_sums.data(),
+                      columns,    1,           two_pass};
+  const bool finite = k.quantize(x.data(), a, 0);
   Digest digest;
   digest.add(finite);
   if (!finite) return digest;
+  low.resize(columns + kGuard);
+  high.resize(columns + kGuard);
+  sums.resize(columns / 16 + kGuard);
   digest.add(low);
   digest.add(high);
   digest.add(scale);

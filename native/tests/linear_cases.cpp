@@ -138,21 +138,17 @@ class Problem {
     }
   }
   void round(bool two_pass) {
-    const size_t size = x_.size();
-    low_.resize(size);
-    high_.resize(two_pass ? size : 0);
-    sums_.resize(size / 16);
-    const int scales = two_pass ? (columns_ + kChunkColumns - 1) / kChunkColumns : columns_ / kBlockColumns;
-    scale_.resize(static_cast<size_t>(case_.tokens) * scales);
-    activations_ = {low_.data(), high_.data(), scale_.data(), sums_.data(), columns_, scales, columns_ / 16};
+    const size_t per_chunk =
+        static_cast<size_t>((columns_ + kChunkColumns - 1) / kChunkColumns) * case_.tokens;
+    low_.resize(per_chunk * kChunkColumns + kActivationPadding);
+    high_.resize(two_pass ? low_.size() : 0);
+    scale_.resize(per_chunk * Activations::kBlocks + kActivationPadding);
+    sums_.resize(per_chunk * Activations::kSums + kActivationPadding);
+    block_sums_.resize(per_chunk * Activations::kBlocks + kActivationPadding);
+    activations_ = {low_.data(),        high_.data(), scale_.data(), sums_.data(),
+                    block_sums_.data(), columns_,     case_.tokens,  two_pass};
     for (int t = 0; t < case_.tokens; ++t) {
-      const size_t at = static_cast<size_t>(t) * columns_;
-      const float* x = x_.data() + at;
-      if (two_pass) {
-        kernels_.quantize_int16(x, columns_, &low_[at], &high_[at], &scale_[t * scales], &sums_[at / 16]);
-      } else {
-        kernels_.quantize_int8(x, columns_, &low_[at], &scale_[t * scales], &sums_[at / 16]);
-      }
+      kernels_.quantize(x_.data() + static_cast<size_t>(t) * columns_, activations_, t);
     }
   }
 
@@ -164,7 +160,7 @@ class Problem {
   std::vector<uint8_t> packed_;
   std::vector<float> x_, bias_, scale_;
   std::vector<int8_t> low_, high_;
-  std::vector<int32_t> sums_;
+  std::vector<int32_t> sums_, block_sums_;
   Activations activations_{};
   LinearKernel kernel_ = nullptr;
 };

@@ -88,9 +88,8 @@ struct Kernels {
   const char* name;
   // Null where the type is not one of WeightFormat.
   LinearKernel (*linear)(WeightFormat, bool two_pass);
-  // Rounds one token's features; false if one of them is not finite.
-  bool (*quantize_int8)(const float* x, int columns, int8_t* codes, float* scale, int32_t* sums);
-  bool (*quantize_int16)(const float* x, int columns, int8_t* low, int8_t* high, float* scale, int32_t* sums);
+  // Rounds the features of token `token`; false if one of them is not finite.
+  bool (*quantize)(const float* x, const Activations&, int token);
   bool (*all_finite)(const float* x, size_t count);
   // One group of `width` features (a token, or one of its heads); false if its sum of squares is not finite.
   bool (*rms_norm)(const float* x, const float* weight, float* y, int width, float eps);

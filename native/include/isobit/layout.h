@@ -93,16 +93,26 @@ static constexpr size_t tile_bytes(Codes codes, Scales scales, int columns) {
   return bytes;
 }
 
-// Activations of `tokens` tokens rounded for integer weights. Row t of each array belongs to token t.
-// int8: `high` is unused, one scale per block of 32. int16: code = 256 * high + low, one scale per chunk.
+// Activations of `tokens` tokens rounded for integer weights. Chunk by chunk, so that what a kernel reads of a group
+// of tokens lies together whatever the number of columns.
 struct Activations {
-  int8_t* low;
-  int8_t* high;
-  float* scale;
-  int32_t* sums;  // of the codes, per 16 columns
+  int8_t* low;          // [chunks, tokens, 256] codes, or their low parts
+  int8_t* high;         // the same, int16 only: code = 256 * high + low
+  float* scale;         // int8: [chunks, tokens, 8], per block of 32; int16: [chunks, tokens]
+  int32_t* sums;        // [chunks, tokens, 16] of the codes per 16 columns
+  int32_t* block_sums;  // [chunks, tokens, 8] of the codes per 32 columns
   int columns;
-  int scales_per_row;
-  int sums_per_row;
+  int tokens;
+  bool two_pass;  // int16
+
+  static constexpr int kSums = kChunkColumns / 16;
+  static constexpr int kBlocks = kChunkColumns / kBlockColumns;
+  int chunks() const { return (columns + kChunkColumns - 1) / kChunkColumns; }
+  // Index of a token within a chunk, of `size` elements each.
+  size_t at(int chunk, int token, int size) const {
+    return (static_cast<size_t>(chunk) * tokens + token) * size;
+  }
 };
+constexpr int kActivationPadding = 16;  // elements past the end that a kernel may read of each array
 
 }  // namespace isobit
