@@ -35,27 +35,44 @@ template <class Cache> struct Pages {
   }
 };
 
+#define ISOBIT_EACH_QUERY _Pragma("GCC unroll 8") for (int i = 0; i < Q; ++i)
+
 // scores[position] = dot * scale for all positions of the pages that hold [begin, end).
 template <class Cache, int Q>
 inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries, int begin,
                        int end) {
   const F scale = set(args.scale);
+  const float* q[Q];
+  ISOBIT_EACH_QUERY q[i] = queries[i].q;
   for (int first = begin / kPageSize * kPageSize; first < end; first += kPageSize) {
     const auto* page = keys.page(first);
     for (int lane = 0; lane < kPageSize; lane += kLanes) {
       if (first + lane >= end) break;
       F dot[Q];
-      for (int i = 0; i < Q; ++i) dot[i] = set(0.0f);
+      ISOBIT_EACH_QUERY dot[i] = set(0.0f);
+#pragma GCC unroll 4
       for (int d = 0; d < args.head_dim; ++d) {
         const F k = Cache::load_lanes(page + d * kPageSize + lane);
-#pragma GCC unroll 8
-        for (int i = 0; i < Q; ++i) dot[i] = fma(set(queries[i].q[d]), k, dot[i]);
+        ISOBIT_EACH_QUERY dot[i] = fma(set(q[i][d]), k, dot[i]);
       }
-      for (int i = 0; i < Q; ++i) {
-        store(queries[i].scores + first + lane, mul(dot[i], scale));
-      }
+      ISOBIT_EACH_QUERY store(queries[i].scores + first + lane, mul(dot[i], scale));
     }
   }
+}
+
+// The largest of `count` numbers.
+inline float largest(const float* x, int count) {
+  float maximum = x[0];
+  int j = 0;
+  if (count >= kLanes) {
+    F m = load(x);
+    for (j = kLanes; j + kLanes <= count; j += kLanes) m = max(m, load(x + j));
+    float lanes[kLanes];
+    store(lanes, m);
+    for (int l = 0; l < kLanes; ++l) maximum = lanes[l] > maximum ? lanes[l] : maximum;
+  }
+  for (; j < count; ++j) maximum = x[j] > maximum ? x[j] : maximum;
+  return maximum;
 }
 
 // Scores become weights exp(score - maximum), zero outside [begin, end); `total` is their striped sum.
@@ -65,11 +82,7 @@ inline bool softmax_weights(Query& query, float softcap) {
   const int first = query.begin / kWidth * kWidth;
   const int last = (query.end + kWidth - 1) / kWidth * kWidth;
   if (softcap != 0.0f) softcap_array(query.scores + first, softcap, last - first);
-  float maximum = query.scores[query.begin];
-  for (int j = query.begin; j < query.end; ++j) {
-    maximum = query.scores[j] > maximum ? query.scores[j] : maximum;
-  }
-  const F m = set(maximum);
+  const F m = set(largest(query.scores + query.begin, query.end - query.begin));
   for (int j = first; j < last; j += kLanes) {
     store(query.scores + j, exp(sub(load(query.scores + j), m)));
   }
@@ -92,11 +105,15 @@ inline bool softmax_weights(Query& query, float softcap) {
 template <class Cache, int Q>
 inline void value_rows(const typename Cache::Element* rows, int head_dim, const Query* queries, int begin,
                        int end, F* acc) {
+  F sum[Q];
+  const float* weights[Q];
+  ISOBIT_EACH_QUERY sum[i] = acc[i];
+  ISOBIT_EACH_QUERY weights[i] = queries[i].scores;
   for (int j = begin; j < end; ++j) {
     const F v = Cache::load_lanes(rows + (j % kPageSize) * head_dim);
-#pragma GCC unroll 8
-    for (int i = 0; i < Q; ++i) acc[i] = fma(set(queries[i].scores[j]), v, acc[i]);
+    ISOBIT_EACH_QUERY sum[i] = fma(set(weights[i][j]), v, sum[i]);
   }
+  ISOBIT_EACH_QUERY acc[i] = sum[i];
 }
 
 // The chunk sum of one register of features, for positions [from, to) of a chunk. A query takes exactly the

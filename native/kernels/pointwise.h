@@ -90,12 +90,7 @@ inline uint32_t largest_bits(const float* x, int count) {
   for (; i + kLanes <= count; i += kLanes) {
     largest = max_u(largest, and_i(bits(load(x + i)), set_i(INT32_MAX)));
   }
-  int32_t lanes[kLanes];
-  store_i(lanes, largest);
-  uint32_t result = 0;
-  for (int l = 0; l < kLanes; ++l) {
-    if (static_cast<uint32_t>(lanes[l]) > result) result = lanes[l];
-  }
+  uint32_t result = reduce_max_u(largest);
   for (; i < count; ++i) {
     uint32_t word;
     std::memcpy(&word, x + i, 4);
@@ -134,42 +129,53 @@ inline I round_codes(const float* x, F inverse) {
   return sub_i(bits(z), bits(set(kMagic)));
 }
 
-// Sums of the codes code(0) ... code(count - 1) of a token's chunk, per 16 and per 32.
-template <class Code> inline void sum_codes(int count, Code code, int32_t* sums, int32_t* block_sums) {
-  for (int part = 0; part < count / 16; ++part) {
-    int32_t sum = 0;
-    for (int i = 16 * part; i < 16 * part + 16; ++i) sum += code(i);
-    sums[part] = sum;
+// Codes of 16 columns, from x + i on; `write` stores a register of them. Returns their sum.
+template <class Write> inline int32_t round_sixteen(const float* x, int i, F inverse, Write write) {
+  I sum = set_i(0);
+  ISOBIT_EACH_PART {
+    const I code = round_codes(x + i + n * kLanes, inverse);
+    write(i + n * kLanes, code);
+    sum = add_i(sum, code);
   }
-  for (int b = 0; b < count / kBlockColumns; ++b) block_sums[b] = sums[2 * b] + sums[2 * b + 1];
+  return reduce_add(sum);
 }
 
-inline bool quantize_int8(const float* x, int count, int8_t* codes, float* scale) {
-  for (int b = 0; b < count; b += kBlockColumns) {
-    const uint32_t largest = largest_bits(x + b, kBlockColumns);
-    if (largest >= kInfinityBits) return false;
-    const GroupScale g = group_scale(largest, 127.0f);
-    scale[b / kBlockColumns] = g.scale;
-    const F inverse = set(g.inverse);
-    for (int i = b; i < b + kBlockColumns; i += kLanes) store_s8(codes + i, round_codes(x + i, inverse));
+// Rounds `count` columns that share a scale, a multiple of 32. False if one of them is not finite.
+template <class Write>
+inline bool round_group(const float* x, int count, float limit, float* scale, int32_t* sums, int32_t* block_sums,
+                        Write write) {
+  const uint32_t largest = largest_bits(x, count);
+  if (largest >= kInfinityBits) return false;
+  const GroupScale g = group_scale(largest, limit);
+  *scale = g.scale;
+  const F inverse = set(g.inverse);
+  for (int b = 0; b < count / kBlockColumns; ++b) {
+    sums[2 * b] = round_sixteen(x, b * kBlockColumns, inverse, write);
+    sums[2 * b + 1] = round_sixteen(x, b * kBlockColumns + 16, inverse, write);
+    block_sums[b] = sums[2 * b] + sums[2 * b + 1];
+  }
+  return true;
+}
+
+// A chunk of `count` columns; the pointers are the token's in the chunk.
+inline bool quantize_int8(const float* x, int count, int8_t* codes, float* scale, int32_t* sums,
+                          int32_t* block_sums) {
+  for (int b = 0; b < count / kBlockColumns; ++b) {
+    const int at = b * kBlockColumns;
+    const auto write = [=](int i, I code) { store_s8(codes + at + i, code); };
+    if (!round_group(x + at, kBlockColumns, 127.0f, scale + b, sums + 2 * b, block_sums + b, write)) return false;
   }
   return true;
 }
 
 // code = 256 * high + low with low in -128 ... 127, high in -127 ... 127.
-inline bool quantize_int16(const float* x, int count, int8_t* low, int8_t* high, float* scale) {
-  const uint32_t largest = largest_bits(x, count);
-  if (largest >= kInfinityBits) return false;
-  const GroupScale g = group_scale(largest, 32512.0f);
-  *scale = g.scale;
-  const F inverse = set(g.inverse);
-  for (int i = 0; i < count; i += kLanes) {
-    const I code = round_codes(x + i, inverse);
+inline bool quantize_int16(const float* x, int count, int8_t* low, int8_t* high, float* scale, int32_t* sums,
+                           int32_t* block_sums) {
+  return round_group(x, count, 32512.0f, scale, sums, block_sums, [=](int i, I code) {
     const I carried = add_i(code, set_i(128));
     store_s8(high + i, shift_right<8>(carried));
     store_s8(low + i, sub_i(code, shift_left<8>(shift_right<8>(carried))));
-  }
-  return true;
+  });
 }
 
 inline bool quantize(const float* x, const Activations& a, int token) {
@@ -179,14 +185,12 @@ inline bool quantize(const float* x, const Activations& a, int token) {
     int8_t* low = a.low + a.at(chunk, token, kChunk);
     int32_t* sums = a.sums + a.at(chunk, token, a.kSums);
     int32_t* block_sums = a.block_sums + a.at(chunk, token, a.kBlocks);
-    if (a.two_pass) {
-      int8_t* high = a.high + a.at(chunk, token, kChunk);
-      if (!quantize_int16(x, count, low, high, a.scale + a.at(chunk, token, 1))) return false;
-      sum_codes(count, [=](int i) { return 256 * high[i] + low[i]; }, sums, block_sums);
-    } else {
-      if (!quantize_int8(x, count, low, a.scale + a.at(chunk, token, a.kBlocks))) return false;
-      sum_codes(count, [=](int i) { return static_cast<int>(low[i]); }, sums, block_sums);
-    }
+    float* scale = a.scale + a.at(chunk, token, a.two_pass ? 1 : a.kBlocks);
+    const bool finite =
+        a.two_pass
+            ? quantize_int16(x, count, low, a.high + a.at(chunk, token, kChunk), scale, sums, block_sums)
+            : quantize_int8(x, count, low, scale, sums, block_sums);
+    if (!finite) return false;
   }
   return true;
 }

@@ -39,6 +39,16 @@ inline I xor_i(I a, I b) { return _mm256_xor_si256(a, b); }
 inline I max_u(I a, I b) { return _mm256_max_epu32(a, b); }
 template <int S> inline I shift_left(I a) { return _mm256_slli_epi32(a, S); }
 template <int S> inline I shift_right(I a) { return _mm256_srai_epi32(a, S); }
+inline uint32_t reduce_max_u(I a) {
+  __m128i m = _mm_max_epu32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(_mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1))));
+}
+inline int32_t reduce_add(I a) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
 // each lane: mask != 0 ? x : y
 inline I select_nonzero(I mask, I x, I y) {
   return _mm256_blendv_epi8(x, y, _mm256_cmpeq_epi32(mask, _mm256_setzero_si256()));

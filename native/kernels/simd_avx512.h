@@ -41,6 +41,8 @@ inline I xor_i(I a, I b) { return _mm512_xor_si512(a, b); }
 inline I max_u(I a, I b) { return _mm512_max_epu32(a, b); }
 template <int S> inline I shift_left(I a) { return _mm512_slli_epi32(a, S); }
 template <int S> inline I shift_right(I a) { return _mm512_srai_epi32(a, S); }
+inline uint32_t reduce_max_u(I a) { return _mm512_reduce_max_epu32(a); }
+inline int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a); }
 // each lane: mask != 0 ? x : y
 inline I select_nonzero(I mask, I x, I y) {
   return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(mask, mask), y, x);

@@ -42,6 +42,8 @@ inline I max_u(I a, I b) {
 }
 template <int S> inline I shift_left(I a) { return vshlq_n_s32(a, S); }
 template <int S> inline I shift_right(I a) { return vshrq_n_s32(a, S); }
+inline uint32_t reduce_max_u(I a) { return vmaxvq_u32(vreinterpretq_u32_s32(a)); }
+inline int32_t reduce_add(I a) { return vaddvq_s32(a); }
 // each lane: mask != 0 ? x : y
 inline I select_nonzero(I mask, I x, I y) { return vbslq_s32(vtstq_s32(mask, mask), x, y); }
 

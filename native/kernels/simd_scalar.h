@@ -43,6 +43,8 @@ inline I xor_i(I a, I b) { return a ^ b; }
 inline I max_u(I a, I b) { return static_cast<uint32_t>(a) > static_cast<uint32_t>(b) ? a : b; }
 template <int S> inline I shift_left(I a) { return static_cast<I>(static_cast<uint32_t>(a) << S); }
 template <int S> inline I shift_right(I a) { return a >> S; }
+inline uint32_t reduce_max_u(I a) { return static_cast<uint32_t>(a); }
+inline int32_t reduce_add(I a) { return a; }
 // mask != 0 ? x : y
 inline I select_nonzero(I mask, I x, I y) { return mask != 0 ? x : y; }
 
