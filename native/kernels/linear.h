@@ -80,10 +80,10 @@ inline void add_block(F* acc, const B (&codes)[8], const BlockScales<S>& w,
   ISOBIT_EACH_TOKEN acc[i] = kTwoPass ? u[i] : fma(u[i], set(scale[i * Activations::kBlocks]), acc[i]);
 }
 
-// The chunk sums of 16 rows for T tokens: sums[t][row]. `Source` is a PackedChunk or an UnpackedChunk.
+// The chunk sums of 16 rows for T tokens go to their place in the tree. `Source` is a PackedChunk or an UnpackedChunk.
 template <Codes C, Scales S, bool kTwoPass, int T, class Source>
 inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations<C, S, kTwoPass>& a,
-                       int token, float* sums) {
+                       int token, const VectorTree& tree, const VectorTree::Place& place) {
   constexpr int N = T < kChains ? T : kChains;
   ISOBIT_EACH_PART {
     F acc[T];
@@ -100,7 +100,7 @@ inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       if constexpr (kTwoPass) acc[t] = mul(acc[t], set(a.scale[token + t]));
-      store(sums + t * kWidth + n * kLanes, acc[t]);
+      tree.put(place, (token + t) * kWidth + n * kLanes, acc[t]);
     }
   }
 }
@@ -110,7 +110,6 @@ template <Codes C, Scales S, bool kTwoPass>
 inline void token_block(const LinearArgs& args, int tile, int token, int tokens) {
   using Chunk = ChunkActivations<C, S, kTwoPass>;
   alignas(64) float slots[VectorTree::kLevels * kTokenBlock * kWidth];
-  alignas(64) float sums[kTokenBlock * kWidth];
   VectorTree tree{slots, tokens * kWidth};
 #ifdef ISOBIT_SPECIMEN
   // Deliberately wrong, for the tests of certify: the tree of several tokens is shifted by one chunk.
@@ -123,17 +122,18 @@ inline void token_block(const LinearArgs& args, int tile, int token, int tokens)
     const int rest = (args.columns - chunk * kChunk) / kBlockColumns;
     const PackedChunk<C, S> packed(at, rest < 8 ? rest : 8);
     const Chunk activations(args.activations, chunk, token, tokens);
+    const VectorTree::Place place = tree.place(chunk + shift);
     if (tokens == 1) {
-      chunk_sums<C, S, kTwoPass, 1>(packed, packed.blocks, activations, 0, sums);
+      chunk_sums<C, S, kTwoPass, 1>(packed, packed.blocks, activations, 0, tree, place);
     } else {
       const UnpackedChunk<C, S> weights(packed);
       for_each_group(tokens, [&]<int T>(int t) {
-        chunk_sums<C, S, kTwoPass, T>(weights, packed.blocks, activations, t, sums + t * kWidth);
+        chunk_sums<C, S, kTwoPass, T>(weights, packed.blocks, activations, t, tree, place);
       });
     }
-    tree.push(chunk + shift, sums);
     at = packed.end();
   }
+  alignas(64) float sums[kTokenBlock * kWidth];
   tree.root(sums);
   write_tile(args, tile, token, tokens, sums);
 }

@@ -11,7 +11,7 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 // Tokens that registers hold at once, tokens whose dot products are interleaved, and tokens for which a chunk of
 // weights is unpacked once. None changes a bit: they never touch the summed axis.
 constexpr int kTokens = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;
-constexpr int kChains = kLanes >= 16 ? 4 : 2;
+constexpr int kChains = kLanes >= 16 ? 8 : 2;
 constexpr int kTokenBlock = 64;
 
 // Calls take<T>(first) for groups of T tokens, of the largest sizes that fit.

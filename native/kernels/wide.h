@@ -86,16 +86,27 @@ struct VectorTree {
   int width;
   uint32_t occupied = 0;
 
-  // `value` is overwritten.
-  void push(uint32_t chunk, float* value) {
-    int level = 0;
-    for (; chunk >> level & 1; ++level) {
-      if (occupied >> level & 1) add_slot(level, value);
-      occupied &= ~(1u << level);
+  // Where a chunk's sum goes, and the levels whose sums are added to it on the way.
+  struct Place {
+    int level;
+    uint32_t merged;
+  };
+  Place place(uint32_t chunk) {
+    Place p{0, 0};
+    for (; chunk >> p.level & 1; ++p.level) p.merged |= occupied & 1u << p.level;
+    occupied = (occupied & ~p.merged) | 1u << p.level;
+    return p;
+  }
+  // One register of the chunk's sum, at float `at` of the vector: it goes to its place without a detour over memory.
+  void put(const Place& p, int at, F value) const {
+    for (int level = 0; level < p.level; ++level) {
+      if (p.merged >> level & 1) value = add(load(slots + level * width + at), value);
     }
-    float* target = slots + level * width;
-    for (int i = 0; i < width; i += kWidth) store_wide(target + i, load_wide(value + i));
-    occupied |= 1u << level;
+    store(slots + p.level * width + at, value);
+  }
+  void push(uint32_t chunk, const float* value) {
+    const Place p = place(chunk);
+    for (int i = 0; i < width; i += kLanes) put(p, i, load(value + i));
   }
   // `out` receives the root.
   void root(float* out) const {
