@@ -239,6 +239,27 @@ void bind_machine(nb::module_& m) {
       .def("__exit__", [](IeeeMode& g, nb::args) { g.exit(); });
 }
 
+// Strings of a GGUF array, each a 64-bit length and its UTF-8: those before the first that is broken or not whole,
+// and the position after them.
+std::pair<nb::list, size_t> read_strings(const Bytes& file, size_t position, size_t count) {
+  nb::list strings;
+  const auto left = [&] { return file.size() - position; };
+  while (strings.size() < count && position <= file.size() && left() >= sizeof(uint64_t)) {
+    uint64_t length;
+    std::memcpy(&length, file.data() + position, sizeof length);
+    if (length > left() - sizeof length) break;
+    const auto* text = reinterpret_cast<const char*>(file.data() + position + sizeof length);
+    PyObject* decoded = PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(length), "strict");
+    if (decoded == nullptr) {
+      PyErr_Clear();
+      break;
+    }
+    strings.append(nb::steal(decoded));
+    position += sizeof length + length;
+  }
+  return {strings, position};
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -273,6 +294,7 @@ NB_MODULE(_native, m) {
         return nb::bytes(packed.data(), packed.size());
       },
       "raw"_a, "ggml_id"_a, "rows"_a, "columns"_a, "A matrix in the layout of the kernels; for tests.");
+  m.def("read_strings", read_strings, "file"_a, "position"_a, "count"_a);
   m.def("row_values", [](Bytes raw, int ggml_id, int columns) {
     const auto format = weight_format(ggml_id);
     if (!format || row_bytes(*format, columns) != raw.size()) throw nb::value_error("row size");

@@ -44,34 +44,42 @@ void write_header(Scales scales, const RowChunk& r, int row, int blocks, uint8_t
   }
 }
 
-// The bits [first, first + width) of the codes of `count` groups, in one word, one group above the other. A word
-// holds the 4 codes of a group, so that nothing crosses from one byte into the next.
-template <int kFirst, int kWidth, int kCount, int kStride = 1>
-uint32_t gather(const uint32_t* groups) {
-  constexpr uint32_t kMask = ((1u << kWidth) - 1) * 0x01010101u;
-  uint32_t word = 0;
-  for (int i = 0; i < kCount; ++i) word |= (groups[i * kStride] >> kFirst & kMask) << (i * kWidth);
-  return word;
+// Codes of 8 columns at a time: two groups in a word, of which nothing crosses from one byte into the next.
+template <int kFirst, int kWidth>
+uint64_t bits_of(uint64_t codes) {
+  return codes >> kFirst & ((uint64_t{1} << kWidth) - 1) * 0x0101010101010101;
+}
+
+// The bits [first, first + width) of the codes of 2 * count groups, one group above the other.
+template <int kFirst, int kWidth, int kCount>
+uint32_t gather(const uint64_t* pairs) {
+  uint64_t word = 0;
+  for (int i = 0; i < kCount; ++i) word |= bits_of<kFirst, kWidth>(pairs[i]) << (2 * i * kWidth);
+  return static_cast<uint32_t>(word | word >> (32 - kWidth));  // the odd groups go between the even ones
 }
 
 // Writes a row's lane, 4 bytes, of each vector of a block's planes.
 template <Codes kKind>
 void write_codes(const uint8_t* codes, int row, uint8_t* out) {
-  uint32_t groups[8];
-  std::memcpy(groups, codes, sizeof groups);
-  const auto put = [&](int vector, uint32_t word) {
+  uint64_t pairs[4];
+  std::memcpy(pairs, codes, sizeof pairs);
+  const auto put = [&](int vector, uint64_t word) {
     std::memcpy(out + vector * kVectorBytes + 4 * row, &word, 4);
   };
+  const auto put_pair = [&](int vector, uint64_t word) {
+    put(vector, word);
+    put(vector + 1, word >> 32);
+  };
   if constexpr (kKind == Codes::kByte) {
-    for (int g = 0; g < 8; ++g) put(g, groups[g]);
+    for (int i = 0; i < 4; ++i) put_pair(2 * i, pairs[i]);
   } else if constexpr (kKind == Codes::kTwo || kKind == Codes::kThree) {
-    for (int i = 0; i < 2; ++i) put(i, gather<0, 2, 4>(groups + 4 * i));
-    if constexpr (kKind == Codes::kThree) put(2, gather<2, 1, 8>(groups));
+    for (int i = 0; i < 2; ++i) put(i, gather<0, 2, 2>(pairs + 2 * i));
+    if constexpr (kKind == Codes::kThree) put(2, gather<2, 1, 4>(pairs));
   } else {
-    for (int i = 0; i < 4; ++i) put(i, gather<0, 4, 2, 4>(groups + i));
-    if constexpr (kKind == Codes::kFive) put(4, gather<4, 1, 8>(groups));
+    for (int i = 0; i < 2; ++i) put_pair(2 * i, bits_of<0, 4>(pairs[i]) | bits_of<0, 4>(pairs[i + 2]) << 4);
+    if constexpr (kKind == Codes::kFive) put(4, gather<4, 1, 4>(pairs));
     if constexpr (kKind == Codes::kSix) {
-      for (int i = 0; i < 2; ++i) put(4 + i, gather<4, 2, 4>(groups + 4 * i));
+      for (int i = 0; i < 2; ++i) put(4 + i, gather<4, 2, 2>(pairs + 2 * i));
     }
   }
 }
