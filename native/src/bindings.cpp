@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "blocks.h"
+#include "cores.h"
 #include "cpu.h"
 #include "guard.h"
 #include "pack.h"
@@ -226,7 +227,7 @@ void bind_machine(nb::module_& m) {
   });
   m.def("default_isa", [] { return std::string(available_kernels().back()->name); });
   m.def("cpu_features", cpu_features);
-  m.def("default_threads", usable_cores);
+  m.def("default_threads", [](const std::string& root) { return usable_cores(root); }, "root"_a = "/");
   m.def("build_info", [] {
     return std::map<std::string, std::string>{{"compiler", __VERSION__}, {"version", ISOBIT_VERSION}};
   });
