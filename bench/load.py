@@ -56,7 +56,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Process:
-    """Seconds from the start to the first byte on stdout and to the end; peak resident memory in bytes."""
+    """Seconds from the start to the first byte on stdout and to the end; peak resident memory in bytes.
+
+    The system counts the memory of the starting process as well, which is smaller here.
+    """
 
     first: float
     end: float

@@ -44,10 +44,10 @@ Matrix new_matrix(size_t rows, size_t columns) {
   return Matrix(data, {rows, columns}, owner);
 }
 
-// Calls `progress` from time to time, and lets an interrupt of the user end the work.
+// Calls `progress` at the first piece and from then on from time to time, and lets an interrupt of the user end the work.
 WeightStore::Progress watcher(const std::optional<nb::callable>& progress) {
   using Clock = std::chrono::steady_clock;
-  return [&progress, last = Clock::now()](size_t done, size_t total) mutable {
+  return [&progress, last = Clock::time_point()](size_t done, size_t total) mutable {
     const auto now = Clock::now();
     if (now - last < std::chrono::milliseconds(100)) return;
     last = now;
