@@ -7,8 +7,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
 #include <cstring>
 
+#include "blocks.h"
+#include "cores.h"
 #include "cpu.h"
 #include "guard.h"
 #include "pack.h"
@@ -41,19 +44,34 @@ Matrix new_matrix(size_t rows, size_t columns) {
   return Matrix(data, {rows, columns}, owner);
 }
 
+// Calls `progress` at the first piece and from then on from time to time, and lets an interrupt of the user end the work.
+WeightStore::Progress watcher(const std::optional<nb::callable>& progress) {
+  using Clock = std::chrono::steady_clock;
+  return [&progress, last = Clock::time_point()](size_t done, size_t total) mutable {
+    const auto now = Clock::now();
+    if (now - last < std::chrono::milliseconds(100)) return;
+    last = now;
+    nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (progress) (*progress)(done, total);
+  };
+}
+
 // The packed weights of a model. The file's bytes are kept alive with them.
 class Weights {
  public:
   explicit Weights(int threads) : store_(std::make_shared<WeightStore>(threads)) {}
 
-  int add(Bytes raw, int ggml_id, int rows, int columns, bool pack) {
+  int add(Bytes raw, int ggml_id, int rows, int columns, bool pack, bool mapped) {
     const auto format = weight_format(ggml_id);
     if (!format) throw nb::value_error("weight type without kernels");
     if (row_bytes(*format, columns) * rows != raw.size()) throw nb::value_error("weight size");
     raws_.push_back(raw);
-    const std::span<const uint8_t> bytes(raw.data(), raw.size());
+    return store_->add({raw.data(), raw.size()}, *format, rows, columns, pack, mapped);
+  }
+  void pack(std::optional<nb::callable> progress) {
     nb::gil_scoped_release release;
-    return store_->add(bytes, *format, rows, columns, pack);
+    store_->pack(watcher(progress));
   }
   size_t bytes() const { return store_->bytes(); }
   std::shared_ptr<const WeightStore> store() const { return store_; }
@@ -117,13 +135,15 @@ class Session {
 void bind_session(nb::module_& m) {
   nb::class_<Weights>(m, "Weights")
       .def(nb::init<int>(), "threads"_a)
-      .def("add", &Weights::add, "raw"_a, "ggml_id"_a, "rows"_a, "columns"_a, "pack"_a)
+      .def("add", &Weights::add, "raw"_a, "ggml_id"_a, "rows"_a, "columns"_a, "pack"_a, "mapped"_a)
+      .def("pack", &Weights::pack, "progress"_a.none())
       .def_prop_ro("bytes", &Weights::bytes);
   nb::class_<Session>(m, "Session")
       // A session reads its weights' file bytes: they live as long as it does.
       .def(nb::init<const Weights&, const std::string&, int>(), nb::keep_alive<1, 2>(), "weights"_a, "isa"_a,
            "threads"_a)
-      .def("add_buffer", [](Session& s, int width) { return s.executor().add_buffer(width); })
+      .def("add_buffer",
+           [](Session& s, int width, bool selected) { return s.executor().add_buffer(width, selected); })
       .def("add_vector", [](Session& s, const Floats& v) { return s.executor().add_vector(copy_of(v)); })
       .def("embed", [](Session& s, int op, int out, int w) { s.executor().add_step(op, make_embed(out, w)); })
       .def("rms_norm", [](Session& s, int op, int out, int x, int w, float eps,
@@ -207,7 +227,7 @@ void bind_machine(nb::module_& m) {
   });
   m.def("default_isa", [] { return std::string(available_kernels().back()->name); });
   m.def("cpu_features", cpu_features);
-  m.def("default_threads", usable_cores);
+  m.def("default_threads", [](const std::string& root) { return usable_cores(root); }, "root"_a = "/");
   m.def("build_info", [] {
     return std::map<std::string, std::string>{{"compiler", __VERSION__}, {"version", ISOBIT_VERSION}};
   });
@@ -218,6 +238,27 @@ void bind_machine(nb::module_& m) {
       .def(nb::init<>())
       .def("__enter__", &IeeeMode::enter)
       .def("__exit__", [](IeeeMode& g, nb::args) { g.exit(); });
+}
+
+// Strings of a GGUF array, each a 64-bit length and its UTF-8: those before the first that is broken or not whole,
+// and the position after them.
+std::pair<nb::list, size_t> read_strings(const Bytes& file, size_t position, size_t count) {
+  nb::list strings;
+  const auto left = [&] { return file.size() - position; };
+  while (strings.size() < count && position <= file.size() && left() >= sizeof(uint64_t)) {
+    uint64_t length;
+    std::memcpy(&length, file.data() + position, sizeof length);
+    if (length > left() - sizeof length) break;
+    const auto* text = reinterpret_cast<const char*>(file.data() + position + sizeof length);
+    PyObject* decoded = PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(length), "strict");
+    if (decoded == nullptr) {
+      PyErr_Clear();
+      break;
+    }
+    strings.append(nb::steal(decoded));
+    position += sizeof length + length;
+  }
+  return {strings, position};
 }
 
 }  // namespace
@@ -240,6 +281,21 @@ NB_MODULE(_native, m) {
     const FloatGuard guard;
     return require_kernels(isa).sum_striped(x.data(), x.size());
   });
+  m.def(
+      "pack",
+      [](Bytes raw, int ggml_id, int rows, int columns) {
+        const auto format = weight_format(ggml_id);
+        if (!format || row_bytes(*format, columns) * rows != raw.size()) throw nb::value_error("weight size");
+        const int tiles = (rows + kTileRows - 1) / kTileRows;
+        const size_t tile_bytes = packed_tile_bytes(*format, columns);
+        std::string packed(tile_bytes * tiles, '\xff');
+        auto* out = reinterpret_cast<uint8_t*>(packed.data());
+        for (int i = 0; i < tiles; ++i)
+          pack_tile(*format, raw.data(), rows, columns, i, out + i * tile_bytes);
+        return nb::bytes(packed.data(), packed.size());
+      },
+      "raw"_a, "ggml_id"_a, "rows"_a, "columns"_a, "A matrix in the layout of the kernels; for tests.");
+  m.def("read_strings", read_strings, "file"_a, "position"_a, "count"_a);
   m.def("row_values", [](Bytes raw, int ggml_id, int columns) {
     const auto format = weight_format(ggml_id);
     if (!format || row_bytes(*format, columns) != raw.size()) throw nb::value_error("row size");

@@ -4,35 +4,10 @@
 #include <chrono>
 #include <exception>
 
-#include "pack.h"
-
 namespace isobit {
 
 namespace {
 constexpr uint64_t kNoError = UINT64_MAX;
-}
-
-int WeightStore::add(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack) {
-  PackedWeight w{format, rows, columns, pack ? (rows + kTileRows - 1) / kTileRows : 0, 0, nullptr, raw};
-  w.tile_bytes = packed_tile_bytes(format, columns);
-  const size_t bytes = w.tile_bytes * w.tiles;
-  w.data = std::shared_ptr<uint8_t[]>(static_cast<uint8_t*>(::operator new[](bytes, std::align_val_t{64})),
-                                      [](uint8_t* p) { ::operator delete[](p, std::align_val_t{64}); });
-  std::atomic<int> next{0};
-  ThreadPool pool(threads_);  // packing is rare: no threads are kept for it
-  pool.run([&](int) {
-    for (int tile; (tile = next.fetch_add(1)) < w.tiles;) {
-      pack_tile(format, raw.data(), rows, columns, tile, w.data.get() + tile * w.tile_bytes);
-    }
-  });
-  weights_.push_back(std::move(w));
-  return static_cast<int>(weights_.size()) - 1;
-}
-
-size_t WeightStore::bytes() const {
-  size_t bytes = 0;
-  for (const auto& w : weights_) bytes += w.tile_bytes * w.tiles;
-  return bytes;
 }
 
 void Rounded::reserve(int tokens, int columns, bool two_pass) {
@@ -56,8 +31,8 @@ Activations Rounded::view(int tokens, int columns, bool two_pass) {
 Executor::Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads)
     : weights_(std::move(weights)), kernels_(kernels), pool_(threads), scratch_(threads) {}
 
-int Executor::add_buffer(int width) {
-  buffers_.push_back({width, {}});
+int Executor::add_buffer(int width, bool selected) {
+  buffers_.push_back({width, selected, {}});
   return static_cast<int>(buffers_.size()) - 1;
 }
 
@@ -103,9 +78,9 @@ void Executor::prepare(Run run) {
     for (auto& counter : *counters) counter.value.store(0, std::memory_order_relaxed);
   }
   observed_.store(0);
-  // Sized for every token: buffers after select_rows use the first rows only.
   for (auto& buffer : buffers_) {
-    buffer.data.resize(static_cast<size_t>(run.batch.tokens) * buffer.width);
+    const size_t rows = buffer.selected ? run.batch.wanted.size() : run.batch.tokens;
+    buffer.data.resize(rows * buffer.width);
   }
   for (auto& step : steps_) {
     run.op = step->op;

@@ -11,38 +11,15 @@
 
 #include "isobit/kernels.h"
 #include "thread_pool.h"
+#include "weights.h"
 
 namespace isobit {
 
 // A token's features, [rows, width] float32, aligned for the kernels.
 struct Buffer {
   int width = 0;
+  bool selected = false;  // written after select_rows only: it has the wanted rows
   std::vector<float> data;
-};
-
-struct PackedWeight {
-  WeightFormat format;
-  int rows;
-  int columns;
-  int tiles;
-  size_t tile_bytes;
-  std::shared_ptr<uint8_t[]> data;  // null where the weight was not packed
-  std::span<const uint8_t> raw;     // the file's bytes; kept alive by the caller
-};
-
-// A model's matrices, packed once. The layout is the same for every instruction set, thread count and setting, so
-// that several executors can share a store.
-class WeightStore {
- public:
-  explicit WeightStore(int threads) : threads_(threads) {}
-  // Returns the matrix's index. With `pack` false the weight serves embed only, which reads the file's bytes.
-  int add(std::span<const uint8_t> raw, WeightFormat format, int rows, int columns, bool pack);
-  const PackedWeight& operator[](int index) const { return weights_[index]; }
-  size_t bytes() const;
-
- private:
-  const int threads_;
-  std::vector<PackedWeight> weights_;
 };
 
 // Tokens rounded for integer weights; consecutive linear operations on one input share it.
@@ -136,7 +113,7 @@ class Executor {
 
   Executor(std::shared_ptr<const WeightStore> weights, const Kernels& kernels, int threads);
 
-  int add_buffer(int width);
+  int add_buffer(int width, bool selected);
   int add_vector(std::vector<float> values);
   void add_step(int op, std::unique_ptr<Step> step);
 

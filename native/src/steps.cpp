@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pack.h"
+#include "blocks.h"
 
 namespace isobit {
 

@@ -1,12 +1,6 @@
 #include "thread_pool.h"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <fstream>
-#include <set>
-#include <string>
-
+#include "cores.h"
 #include "guard.h"
 
 namespace isobit {
@@ -24,36 +18,7 @@ void pause() {
 // Tens of microseconds: longer than the gap between two operations, shorter than a time slice.
 constexpr int kSpins = 4000;
 
-int quota_cores() {
-  std::ifstream file("/sys/fs/cgroup/cpu.max");
-  std::string quota;
-  double period = 0;
-  if (!(file >> quota >> period) || quota == "max" || period <= 0) return 1 << 20;
-  return std::max(1, static_cast<int>(std::stod(quota) / period));
-}
-
-// The first sibling of a processor stands for its physical core.
-std::string core_of(int cpu) {
-  std::ifstream file("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/thread_siblings_list");
-  std::string siblings;
-  if (!(file >> siblings)) return std::to_string(cpu);
-  return siblings;
-}
-
 }  // namespace
-
-int usable_cores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  if (sched_getaffinity(0, sizeof mask, &mask) != 0) {
-    return std::max(1u, std::thread::hardware_concurrency());
-  }
-  std::set<std::string> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &mask)) cores.insert(core_of(cpu));
-  }
-  return std::max(1, std::min(static_cast<int>(cores.size()), quota_cores()));
-}
 
 void ThreadPool::wait_until(const std::atomic<uint32_t>& word, uint32_t value) const {
   for (int i = 0; i < spins_; ++i) {

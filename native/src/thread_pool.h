@@ -33,7 +33,4 @@ class ThreadPool {
   std::vector<std::thread> workers_;
 };
 
-// Processors this process may use: affinity, control group quota, one per physical core.
-int usable_cores();
-
 }  // namespace isobit

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "blocks.h"
 #include "digest.h"
 #include "pack.h"
 

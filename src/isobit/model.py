@@ -6,6 +6,7 @@ import copy
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -101,9 +102,12 @@ class Model:
         try:
             self.program: Program = build_program(self.checkpoint)
             self.context_length = _checked_context(context, self.program.context_length)
-            self.tokenizer: Tokenizer = load_tokenizer(self.checkpoint.metadata)
+            # The tokenizer is made on the side while weights are packed, which needs no Python.
+            with ThreadPoolExecutor(1) as side:
+                tokenizer = side.submit(load_tokenizer, self.checkpoint.metadata)
+                self.runner: Runner = make_runner(self.program, backend, activations, threads, isa, progress)
+            self.tokenizer: Tokenizer = tokenizer.result()
             _check_vocabulary(self.tokenizer.vocabulary_size, self.program.vocabulary_size)
-            self.runner: Runner = make_runner(self.program, backend, activations, threads, isa, progress)
             self.engine = self._new_engine(chunk)
         except BaseException:
             self.checkpoint.close()

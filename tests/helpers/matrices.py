@@ -24,6 +24,7 @@ class Matrix:
     shape: tuple[int, ...]
     type: QuantType
     data: npt.NDArray[np.uint8]
+    mapped: bool = False
 
 
 def float_matrix(values: npt.ArrayLike, name: str = "w") -> Matrix:

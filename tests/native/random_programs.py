@@ -49,6 +49,7 @@ class Matrix:
     shape: tuple[int, ...]
     type: QuantType
     data: npt.NDArray[np.uint8]
+    mapped: bool = False
 
 
 def float_matrix(name: str, values: Floats) -> Matrix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +68,8 @@ class CpuRunner:
         packed = weights or PackedWeights(self.threads)
         self._weights: PackedWeights | None = packed
         self._session: _native.Session | None = _native.Session(packed.native, self.isa, self.threads)
-        self._buffers = _SessionBuilder(self._session, packed, program, activations == "int16", progress).buffers
+        self._buffers = _SessionBuilder(self._session, packed, program, activations == "int16").buffers
+        packed.pack(progress)
 
     def variant(
         self,
@@ -191,8 +193,19 @@ class PackedWeights:
         key = (weight.name, pack)
         if key not in self._indices:
             rows, columns = weight.shape
-            self._indices[key] = self.native.add(weight.data, weight.type.ggml_id, rows, columns, pack)
+            self._indices[key] = self.native.add(weight.data, weight.type.ggml_id, rows, columns, pack, weight.mapped)
         return self._indices[key]
+
+    def pack(self, progress: Progress | None) -> None:
+        """Packs what was asked for and is not packed yet; pages of the file are released on the way."""
+        self.native.pack(functools.partial(progress, "load") if progress else None)
+
+
+def _selected_buffers(program: Program) -> set[str]:
+    """Buffers that nothing writes before the rows are selected: they need room for those rows only."""
+    select = next((i for i, op in enumerate(program.ops) if isinstance(op, SelectRows)), len(program.ops))
+    before = {getattr(op, "out", None) for op in program.ops[:select]}
+    return program.buffers.keys() - before
 
 
 class _SessionBuilder:
@@ -204,25 +217,23 @@ class _SessionBuilder:
         weights: PackedWeights,
         program: Program,
         two_pass: bool,
-        progress: Progress | None,
     ) -> None:
         self.two_pass = two_pass
         self.session = session
         self.weights = weights
         self.program = program
-        self.buffers = {name: session.add_buffer(width) for name, width in program.buffers.items()}
+        selected = _selected_buffers(program)
+        self.buffers = {name: session.add_buffer(width, name in selected) for name, width in program.buffers.items()}
         self._angles: dict[int, int] = {}
         self._rounded: tuple[str, bool] | None = None  # the buffer whose rounded form is at hand; whether to int16
         for index, op in enumerate(program.ops):
             self._add(index, op)
-            if progress:
-                progress("load", index + 1, len(program.ops))
         session.check_finite(len(program.ops) - 1, self.buffers["logits"])
 
     def _angle_buffer(self, index: int, table: RopeTable) -> int:
         """Angles are computed once per pass and frequency table."""
         if id(table) not in self._angles:
-            buffer = self.session.add_buffer(2 * len(table.inv_freq))
+            buffer = self.session.add_buffer(2 * len(table.inv_freq), False)
             vector = self.session.add_vector(table.inv_freq)
             self.session.rope_angles(index, vector, table.mscale, buffer)
             self._angles[id(table)] = buffer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import mmap
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,13 @@ class GGUFTensor:
     type: QuantType
     data: npt.NDArray[np.uint8]
     offset: int
+
+    @property
+    def mapped(self) -> bool:
+        """Whether `data` lies in the file's read-only map."""
+        base = self.data.base
+        source = base.obj if isinstance(base, memoryview) else base
+        return isinstance(source, mmap.mmap) and not self.data.flags.writeable
 
 
 def require_supported(tensor: GGUFTensor) -> GGUFTensor:

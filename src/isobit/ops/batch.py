@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +35,9 @@ class KVCache:
     @classmethod
     def allocate(cls, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: CacheType) -> KVCache:
         """A pool of `pages` pages; memory is touched (and so really taken) only when written."""
-        kind = np.float16 if dtype == "f16" else np.float32
-        keys = np.zeros((layers, pages, kv_heads, head_dim, PAGE_SIZE), kind)
-        values = np.zeros((layers, pages, kv_heads, PAGE_SIZE, head_dim), kind)
+        kind = np.dtype(np.float16 if dtype == "f16" else np.float32)
+        keys = _reserve((layers, pages, kv_heads, head_dim, PAGE_SIZE), kind)
+        values = _reserve((layers, pages, kv_heads, PAGE_SIZE, head_dim), kind)
         return cls(keys, values)
 
     @property
@@ -78,6 +80,15 @@ class Batch:
             base += len(ids)
         join = np.concatenate
         return cls(join(tokens), join(positions), join(sequences), tables, join(wanted))
+
+
+def _reserve(shape: tuple[int, ...], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Zeros, taken from the system in its smallest pages.
+
+    NumPy asks for large ones, of which a first token would touch two in each layer: 240 MB where 2 MB are needed.
+    """
+    memory = mmap.mmap(-1, math.prod(shape) * kind.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, kind).reshape(shape)
 
 
 def check_batch(batch: Batch, program: Program, cache: KVCache) -> None:

@@ -44,6 +44,11 @@ class Weight(Protocol):
         """The bytes."""
         ...
 
+    @property
+    def mapped(self) -> bool:
+        """Whether the bytes lie in a read-only map of a file: pages let go of come back from there."""
+        ...
+
 
 @dataclass(frozen=True)
 class RopeTable:
