@@ -20,7 +20,7 @@ template <class T> inline void forget(T& value) {
 
 constexpr int kReadStreams = 8;                 // loads that do not wait for each other
 constexpr size_t kReadStep = 8 * kVectorBytes;  // bytes of a step of the loop
-constexpr size_t kReadAhead = 4096;             // prefetched; within the rest of the buffer or harmless
+constexpr size_t kReadAhead = 4096;             // prefetched; past the end a prefetch does nothing
 
 // The exclusive or of all words of `bytes` bytes, a multiple of kReadStep.
 inline int32_t read_all(const uint8_t* data, size_t bytes) {
