@@ -13,7 +13,7 @@ from isobit.engine.pages import Sequence, pages_for
 from isobit.errors import InputError
 from isobit.lab.bench.works import SEED, Work
 from isobit.model import Model
-from isobit.ops import Embed, Linear, Program, SelectRows
+from isobit.ops import PAGE_SIZE, Embed, Linear, Program, SelectRows
 
 
 class Ours:
@@ -46,7 +46,8 @@ class Ours:
         context, pages = self.model.context_length, self.model.engine.pool.cache.num_pages
         kept = sum(pages_for(depth) for depth in {work.depth for work in works})
         for work in works:
-            if work.context > context or work.batch * pages_for(work.context) + kept > pages:
+            new = work.batch * (pages_for(work.context) - work.depth // PAGE_SIZE)  # full pages are shared
+            if work.context > context or kept + new > pages:
                 raise InputError(
                     f"{work.label} needs {work.batch} × {work.context} tokens of cache"
                     f"{f' beside {kept} kept pages' if kept else ''}, the context holds {context}; "

@@ -93,22 +93,26 @@ def _profile(ours: Ours, work: Work, reps: int) -> Profile:
 def stage_labels(program: Program, stages: Sequence[Sequence[int]]) -> list[str]:
     """What each stage does, such as `gate + up linear` or `add, norm, round`.
 
-    stages: the operation of each of a stage's steps. Only the first linear operation on an input rounds it, in a
-    step before its own; a last step of the program's last operation checks that the logits are finite.
+    stages: the operation of each of a stage's steps. A linear operation may round its input in a step before its own;
+    the program's last operation has a last step more, which checks that the logits are finite.
     """
     steps = Counter(op for ops in stages for op in ops)
+    last = len(program.ops) - 1
+    steps[last] -= 1
     seen: Counter[int] = Counter()
     labels = []
     for ops in stages:
         linears, others = [], []
         for op in ops:
             seen[op] += 1
-            if not isinstance(program.ops[op], Linear):
+            if seen[op] > steps[op]:
+                others.append("check")
+            elif not isinstance(program.ops[op], Linear):
                 others.append(_KINDS[type(program.ops[op])])
-            elif steps[op] == 1 or seen[op] == 2:
+            elif seen[op] == steps[op]:
                 linears.append(program.labels[op].rpartition(".")[2].removesuffix("_proj"))
             else:
-                others.append("round" if seen[op] == 1 else "check")
+                others.append("round")
         linear = [f"{' + '.join(linears)} linear"] if linears else []
         labels.append(", ".join(dict.fromkeys([*others, *linear])))
     return labels
