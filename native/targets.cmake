@@ -31,8 +31,8 @@ else()
 endif()
 
 add_library(isobit_core STATIC
-  native/src/arena.cpp native/src/blocks.cpp native/src/cores.cpp native/src/cpu.cpp native/src/executor.cpp
-  native/src/pack.cpp native/src/steps.cpp native/src/thread_pool.cpp native/src/weights.cpp
+  native/src/arena.cpp native/src/blocks.cpp native/src/ceilings.cpp native/src/cores.cpp native/src/cpu.cpp
+  native/src/executor.cpp native/src/pack.cpp native/src/steps.cpp native/src/thread_pool.cpp native/src/weights.cpp
   ${ISOBIT_OBJECTS})
 target_include_directories(isobit_core PUBLIC native/include native/src)
 target_compile_options(isobit_core PRIVATE ${ISOBIT_FLAGS})

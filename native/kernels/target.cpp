@@ -1,5 +1,6 @@
 // The kernels of one instruction set. Compiled once per target, with ISOBIT_TARGET as the namespace's name.
 #include "attention.h"
+#include "ceilings.h"
 #include "linear.h"
 #include "linear_float.h"
 
@@ -65,6 +66,9 @@ const Kernels kernels = {
     apply<cosine_of>,
     apply<log>,
     sum_striped,
+    read_all,
+    dot_rounds,
+    fma_rounds,
 };
 
 }  // namespace isobit::ISOBIT_TARGET

@@ -7,10 +7,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
 #include "blocks.h"
+#include "ceilings.h"
 #include "cores.h"
 #include "cpu.h"
 #include "guard.h"
@@ -219,6 +221,44 @@ class IeeeMode {
   FloatGuard::Word saved_ = FloatGuard::kDefault;
 };
 
+// Best and median of some rates.
+std::pair<double, double> best_and_median(std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  return {rates.back(), (rates[(rates.size() - 1) / 2] + rates[rates.size() / 2]) / 2};
+}
+
+void require_positive(const char* name, long long value) {
+  if (value < 1) throw nb::value_error((std::string(name) + " must be at least 1").c_str());
+}
+
+void bind_ceilings(nb::module_& m) {
+  m.def(
+      "measure_read",
+      [](long long bytes, int threads, const std::string& isa, int repeats) {
+        require_positive("bytes", bytes);
+        require_positive("threads", threads);
+        require_positive("repeats", repeats);
+        const Kernels& kernels = require_kernels(isa);
+        nb::gil_scoped_release release;
+        return best_and_median(measure_read(kernels, static_cast<size_t>(bytes), threads, repeats));
+      },
+      "bytes"_a, "threads"_a, "isa"_a, "repeats"_a = 5);
+  const auto multiply = [&](const char* name, auto measure) {
+    m.def(
+        name,
+        [measure](int threads, const std::string& isa, int repeats) {
+          require_positive("threads", threads);
+          require_positive("repeats", repeats);
+          const Kernels& kernels = require_kernels(isa);
+          nb::gil_scoped_release release;
+          return best_and_median(measure(kernels, threads, repeats));
+        },
+        "threads"_a, "isa"_a, "repeats"_a = 5);
+  };
+  multiply("measure_dot", measure_dot);
+  multiply("measure_fma", measure_fma);
+}
+
 void bind_machine(nb::module_& m) {
   m.def("available_isas", [] {
     std::vector<std::string> names;
@@ -276,6 +316,7 @@ NB_MODULE(_native, m) {
   });
   bind_session(m);
   bind_machine(m);
+  bind_ceilings(m);
   m.def("apply_function", apply_function, "isa"_a, "name"_a, "x"_a);
   m.def("sum_striped", [](const std::string& isa, Floats x) {
     const FloatGuard guard;

@@ -109,6 +109,10 @@ struct Kernels {
   void (*softcap)(float* x, float cap, size_t count);
   ArrayKernel exp, sigmoid, silu, gelu, tanh, sin, cos, log;
   float (*sum_striped)(const float* x, size_t count);
+  // Loops for ceilings.cpp: reads `bytes` (a multiple of 512); does `rounds` rounds and returns the operations done.
+  int32_t (*read_all)(const uint8_t* data, size_t bytes);
+  double (*dot_rounds)(size_t rounds, int32_t* sink);
+  double (*fma_rounds)(size_t rounds, float* sink);
 };
 
 }  // namespace isobit

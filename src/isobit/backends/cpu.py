@@ -137,6 +137,26 @@ class CpuRunner:
         """Whether operation `op` works on the wanted rows only."""
         return any(isinstance(o, SelectRows) for o in self.program.ops[: op + 1])
 
+    def start_profile(self) -> None:
+        """Measures the stages of the passes from now on; see `profile`."""
+        self._open_session().start_profile()
+
+    def profile(self) -> list[tuple[list[int], float]]:
+        """Of each stage the operation of each of its steps, and the seconds that its passes have taken."""
+        return self._open_session().profile()
+
+    def _open_session(self) -> _native.Session:
+        if self._session is None:
+            raise InputError("this model was closed; load it again")
+        return self._session
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the packed matrices, each counted once; what a step over all of them reads."""
+        if self._weights is None:
+            raise InputError("this model was closed; load it again")
+        return self._weights.native.bytes
+
     def close(self) -> None:
         """Ends the threads and releases the packed weights; waits for a pass that is running."""
         with self._own_turn():

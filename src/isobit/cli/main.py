@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "logits": "compute logits and their digest",
     "perplexity": "measure the perplexity of a text",
     "certify": "check the promise: the same bits under every setting",
+    "bench": "measure speed, against the machine's ceilings and other engines",
     "doctor": "show processor, instruction sets, threads, versions",
 }
 """Name and help of each subcommand; its module is `isobit.cli.<name>`."""

@@ -9,8 +9,11 @@ from typing import Any
 from isobit.cli.common import add_model_argument
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """MODEL, what chooses its bits (activations, cache), and what does not (threads, instruction set)."""
+def add_model(parser: argparse.ArgumentParser, *, context: str = "--ctx") -> None:
+    """MODEL, what chooses its bits (activations, cache), and what does not (threads, instruction set).
+
+    context: the long option for the tokens of context.
+    """
     add_model_argument(parser)
     parser.add_argument(
         "--activations",
@@ -28,7 +31,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isa", help="force an instruction set; see `isobit doctor` for those of this machine")
     parser.add_argument(
         "-c",
-        "--ctx",
+        context,
         type=int,
         dest="context",
         help="tokens of context (default: the model's, at most 32768)",
