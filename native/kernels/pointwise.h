@@ -142,8 +142,8 @@ template <class Write> inline int32_t round_sixteen(const float* x, int i, F inv
 
 // Rounds `count` columns that share a scale, a multiple of 32. False if one of them is not finite.
 template <class Write>
-inline bool round_group(const float* x, int count, float limit, float* scale, int32_t* sums, int32_t* block_sums,
-                        Write write) {
+inline bool round_group(const float* x, int count, float limit, float* scale, int32_t* sums,
+                        int32_t* block_sums, Write write) {
   const uint32_t largest = largest_bits(x, count);
   if (largest >= kInfinityBits) return false;
   const GroupScale g = group_scale(largest, limit);
@@ -163,7 +163,8 @@ inline bool quantize_int8(const float* x, int count, int8_t* codes, float* scale
   for (int b = 0; b < count / kBlockColumns; ++b) {
     const int at = b * kBlockColumns;
     const auto write = [=](int i, I code) { store_s8(codes + at + i, code); };
-    if (!round_group(x + at, kBlockColumns, 127.0f, scale + b, sums + 2 * b, block_sums + b, write)) return false;
+    if (!round_group(x + at, kBlockColumns, 127.0f, scale + b, sums + 2 * b, block_sums + b, write))
+      return false;
   }
   return true;
 }
@@ -186,10 +187,9 @@ inline bool quantize(const float* x, const Activations& a, int token) {
     int32_t* sums = a.sums + a.at(chunk, token, a.kSums);
     int32_t* block_sums = a.block_sums + a.at(chunk, token, a.kBlocks);
     float* scale = a.scale + a.at(chunk, token, a.two_pass ? 1 : a.kBlocks);
-    const bool finite =
-        a.two_pass
-            ? quantize_int16(x, count, low, a.high + a.at(chunk, token, kChunk), scale, sums, block_sums)
-            : quantize_int8(x, count, low, scale, sums, block_sums);
+    const bool finite = a.two_pass ? quantize_int16(x, count, low, a.high + a.at(chunk, token, kChunk), scale,
+                                                    sums, block_sums)
+                                   : quantize_int8(x, count, low, scale, sums, block_sums);
     if (!finite) return false;
   }
   return true;
