@@ -33,7 +33,8 @@ loaded = resident()
 list(model.stream(list(range(100, 116)), max_tokens=4, temperature=0))
 cache = model.engine.pool.cache
 page = (cache.keys.nbytes + cache.values.nbytes) // cache.num_pages
-print(json.dumps({"peak": resident()["VmHWM"], "loaded": loaded, "page": page, "packed": model.runner._weights.native.bytes}))
+packed = model.runner._weights.native.bytes
+print(json.dumps({"peak": resident()["VmHWM"], "loaded": loaded, "page": page, "packed": packed}))
 """
 
 
