@@ -1,4 +1,4 @@
-"""Which settings make each peer fastest: every combination, in rounds. Its result is `PEERS` in isobit.lab.bench.peers.
+"""Which settings make each peer fastest: every combination, in rounds. Its result belongs into `PEERS`.
 
 python bench/peer_settings.py FILE.gguf [--peer-python PATH] [--vs llama.cpp,ik] [-t THREADS] [--reps N]
 """

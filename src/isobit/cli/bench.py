@@ -161,7 +161,8 @@ def table(head: dict[str, Any], engines: list[dict[str, Any]], report: Report) -
     yield f"{processor}, {head['threads']} threads, {head['isa']}, {size_text(head['machine']['memory_bytes'])} memory"
     load = head["machine"]["load_average"]
     if load > BUSY:
-        yield f"note: the load average was {load:.1f} at the start; other programs disturb the figures"
+        yield f"note: the load average was {load:.1f} at the start; other programs disturb the figures,"
+        yield "      most of all those of engines whose threads spin while they wait"
     for engine in engines[1:]:
         settings = ", ".join(f"{name} {value}" for name, value in engine["settings"].items())
         yield f"{engine['name']} {engine['version']}: {settings}"

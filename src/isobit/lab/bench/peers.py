@@ -24,7 +24,7 @@ _SHOWN = 300  # characters of a dead peer's last words
 
 @dataclass(frozen=True)
 class PeerKind:
-    """An engine that can be measured beside ours; `settings` are the fastest ones (see PEERS)."""
+    """An engine that can be measured beside ours, with the settings it runs under unless others are asked for."""
 
     module: str
     package: str
@@ -35,6 +35,8 @@ PEERS: dict[str, PeerKind] = {
     "llama.cpp": PeerKind("llama_cpp", "llama-cpp-python", {"flash_attn": True}),
     "ik": PeerKind("ik_llama_cpp", "ik-llama-cpp-python", {"flash_attn": True, "repack": True}),
 }
+"""Settings as the projects themselves advise for CPUs. `bench/peer_settings.py` measures all combinations: run it on
+a quiet machine and put the fastest ones here before figures are published, they may differ by processor."""
 
 
 class PeerError(IsobitError):
