@@ -9,6 +9,7 @@ import argparse
 import itertools
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from isobit import _native
 from isobit.lab.bench import PEERS, Peer, Work
@@ -17,12 +18,13 @@ from isobit.lab.bench.statistics import Spread
 WORKS = (Work("pp", 512), Work("tg", 32), Work("tg", 32, 8), Work("tg", 32, 1, 512))
 
 
-def combinations(name: str) -> list[dict[str, bool]]:
+CHOICES: dict[str, tuple[Any, ...]] = {"flash_attn": (False, True), "repack": ([], ["pp", "tg"])}
+
+
+def combinations(name: str) -> list[dict[str, Any]]:
     """All ways to set the peer's switches."""
     switches = list(PEERS[name].settings)
-    return [
-        dict(zip(switches, values, strict=True)) for values in itertools.product((False, True), repeat=len(switches))
-    ]
+    return [dict(zip(switches, v, strict=True)) for v in itertools.product(*(CHOICES[s] for s in switches))]
 
 
 def measure(name: str, args: argparse.Namespace) -> None:

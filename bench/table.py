@@ -55,7 +55,7 @@ def about(report: dict[str, Any]) -> str:
     peers = ", ".join(
         f"{e['name']} {e['version']} ({', '.join(f'{k} {v}' for k, v in e['settings'].items())})"
         for e in report["engines"][1:]
-    )
+    ).translate({ord(c): None for c in "[]'"})
     return (
         f"{machine['processor']['model']}, {report['threads']} threads, {report['isa']}, {report['reps']} rounds, "
         f"load average {machine['load_average']:.1f} at the start. {peers}"

@@ -165,7 +165,7 @@ def table(head: dict[str, Any], engines: list[dict[str, Any]], report: Report) -
         yield "      most of all those of engines whose threads spin while they wait"
     for engine in engines[1:]:
         settings = ", ".join(f"{name} {value}" for name, value in engine["settings"].items())
-        yield f"{engine['name']} {engine['version']}: {settings}"
+        yield f"{engine['name']} {engine['version']}: {settings}".translate({ord(c): None for c in "[]'"})
     yield (
         f"ceilings: read of {size_text(report.bytes_per_token)} {spread(report.read.times(1e-9))} GB/s, "
         f"dot {spread(report.dot.times(1e-12), 3)} TOPS, fma {spread(report.fma.times(1e-12), 3)} TFLOPS"

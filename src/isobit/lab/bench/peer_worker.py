@@ -35,14 +35,23 @@ class LlamaCpp:
         self.settings = options["settings"]
         self.contexts: dict[tuple[str, int, int], Any] = {}
         api.llama_backend_init()
-        self.model = self.load(os.fsencode(options["model"]))
-        if not self.model:
-            raise FailureError(f"it cannot load {options['model']}")
-        self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self.model))
+        self.models: dict[bool, Any] = {}
+        self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self.model("pp")))
         self.random = random.Random(options["seed"])
 
-    def load(self, path: bytes) -> Any:
-        """The model."""
+    def model(self, kind: str) -> Any:
+        """The model for a kind of work, with its weights repacked while loading where the settings say so."""
+        repack = kind in self.settings.get("repack", ())
+        if repack not in self.models:
+            path = self.options["model"]
+            model = self.load(os.fsencode(path), repack)
+            if not model:
+                raise FailureError(f"it cannot load {path}")
+            self.models[repack] = model
+        return self.models[repack]
+
+    def load(self, path: bytes, repack: bool) -> Any:
+        """The model; this engine decides itself what it repacks."""
         params = self.api.llama_model_default_params()
         params.n_gpu_layers = 0
         if hasattr(params, "load_mode"):
@@ -65,7 +74,7 @@ class LlamaCpp:
             params.n_seq_max = work["batch"]
             params.n_threads = params.n_threads_batch = self.options["threads"]
             self.flash(params)
-            context = self.api.llama_init_from_model(self.model, params)
+            context = self.api.llama_init_from_model(self.model(work["kind"]), params)
             if not context:
                 raise FailureError(f"it cannot make a context of {params.n_ctx} tokens")
             self.contexts[key] = context
@@ -127,12 +136,12 @@ class LlamaCpp:
 class IkLlamaCpp(LlamaCpp):
     """ik_llama.cpp: an older interface, and weights repacked while loading if that is asked for."""
 
-    def load(self, path: bytes) -> Any:
+    def load(self, path: bytes, repack: bool) -> Any:
         """The model; repacked weights are not those of the mapped file."""
         params = self.api.llama_model_default_params()
         params.n_gpu_layers = 0
-        params.repack_tensors = self.settings["repack"]
-        params.use_mmap = not self.settings["repack"]
+        params.repack_tensors = repack
+        params.use_mmap = not repack
         return self.api.llama_model_load_from_file(path, params)
 
     def flash(self, params: Any) -> None:
