@@ -88,7 +88,9 @@ inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations
   ISOBIT_EACH_PART {
     F acc[T];
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) acc[t] = set(0.0f);
+    for (int t = 0; t < T; ++t) {
+      acc[t] = tree.template start<kTwoPass>(place, (token + t) * kWidth + n * kLanes);
+    }
 #pragma GCC unroll 1
     for (int b = 0; b < blocks; ++b) {
       B codes[8];
@@ -100,7 +102,7 @@ inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       if constexpr (kTwoPass) acc[t] = mul(acc[t], set(a.scale[token + t]));
-      tree.put(place, (token + t) * kWidth + n * kLanes, acc[t]);
+      tree.template put<kTwoPass>(place, (token + t) * kWidth + n * kLanes, acc[t]);
     }
   }
 }

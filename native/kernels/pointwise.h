@@ -5,6 +5,7 @@
 #include "functions.h"
 #include "isobit/exact.h"
 #include "isobit/kernels.h"
+#include "tree.h"
 
 namespace isobit::ISOBIT_TARGET {
 

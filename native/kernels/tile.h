@@ -1,7 +1,7 @@
 // What the linear kernels share: groups of tokens and the writing of a tile.
 #pragma once
 #include "isobit/kernels.h"
-#include "wide.h"
+#include "tree.h"
 
 namespace isobit::ISOBIT_TARGET {
 

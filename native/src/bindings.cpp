@@ -265,6 +265,7 @@ void bind_machine(nb::module_& m) {
     for (const Kernels* k : available_kernels()) names.emplace_back(k->name);
     return names;
   });
+  m.def("has_isa", [](const std::string& name) { return find_kernels(name) != nullptr; });
   m.def("default_isa", [] { return std::string(available_kernels().back()->name); });
   m.def("cpu_features", cpu_features);
   m.def("default_threads", [](const std::string& root) { return usable_cores(root); }, "root"_a = "/");

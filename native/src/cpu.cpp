@@ -15,6 +15,16 @@ extern const Kernels kernels;
 namespace specimen {
 extern const Kernels kernels;
 }
+#ifdef ISOBIT_FREE_ORDER
+namespace freeorder {
+extern const Kernels kernels;
+}
+#if defined(__x86_64__)
+constexpr const char* kFreeOrderNeeds = "avx512vnni";
+#else
+constexpr const char* kFreeOrderNeeds = "neondot";
+#endif
+#endif
 #if defined(__x86_64__)
 namespace avx2 {
 extern const Kernels kernels;
@@ -77,6 +87,9 @@ std::vector<const Kernels*> available_kernels() {
 
 const Kernels* find_kernels(const std::string& name) {
   if (name == specimen::kernels.name && available_kernels().size() > 1) return &specimen::kernels;
+#ifdef ISOBIT_FREE_ORDER
+  if (name == freeorder::kernels.name && find_kernels(kFreeOrderNeeds)) return &freeorder::kernels;
+#endif
   for (const Kernels* k : available_kernels()) {
     if (name == k->name) return k;
   }

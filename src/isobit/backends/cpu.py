@@ -35,15 +35,13 @@ from isobit.ops import (
 )
 
 MAX_HEAD_DIM = 256
-SPECIMEN = "specimen"
-"""Kernels that are wrong on purpose: their order depends on the shape. For tests of certify."""
 
 
 class CpuRunner:
     """A program ready to run on the CPU.
 
-    `threads` counts the calling one; `isa` is one of `_native.available_isas()` (None: the best).
-    Neither changes a bit of any result. `weights`: those of another runner of the same program, to share them.
+    `threads` counts the calling one; `isa` is one of `_native.available_isas()` (None: the best). Neither changes a
+    bit of any result; the unlisted `specimen`, wrong on purpose, is for tests of certify. `weights`: those of another runner of the same program, to share them.
     """
 
     def __init__(
@@ -185,11 +183,11 @@ class CpuRunner:
 
 
 def _checked_isa(isa: str | None) -> str:
-    available = _native.available_isas()
     if isa is None:
         return _native.default_isa()
-    if isa not in available and isa != SPECIMEN:
-        raise InputError(f"instruction set {isa!r} is not available here; choose from {', '.join(available)}")
+    if not _native.has_isa(isa):
+        listed = ", ".join(_native.available_isas())
+        raise InputError(f"instruction set {isa!r} is not available here; choose from {listed}")
     return isa
 
 
