@@ -17,7 +17,7 @@ from typing import Any
 
 from isobit import _native
 from isobit.cli.common import resolve_model
-from isobit.lab.bench import Ours, make_works
+from isobit.lab.bench import Ours, Work, make_works
 from isobit.lab.bench.statistics import Spread
 from isobit.model import Model
 
@@ -28,19 +28,20 @@ FREE = "freeorder"
 def price(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A line for each work."""
     works = make_works(512, 64, [1, 8], [])
-    with Model(resolve_model(name), context=2048, activations=args.activations, threads=args.threads) as fixed:
-        with fixed.variant(isa=FREE) as free:
-            sides = [Ours(fixed), Ours(free)]
-            lines = []
-            for work in works:
-                seconds: list[list[float]] = [[], []]
-                for turn in range(args.reps + 1):
-                    for side in ((0, 1), (1, 0))[turn % 2]:  # nobody is always first
-                        seconds[side].append(sides[side].run(work))
-                spent, freely = (Spread.of(one[1:]) for one in seconds)
-                percent = Spread.of([100 * (ratio - 1) for ratio in spent.over(freely).rounds])
-                lines.append({"model": name, "work": work.label, "price_percent": percent.json()})
-            return lines
+    settings = {"context": 2048, "activations": args.activations, "threads": args.threads}
+    with Model(resolve_model(name), **settings) as fixed, fixed.variant(isa=FREE) as free:
+        sides = [Ours(fixed), Ours(free)]
+        return [{"model": name, "work": work.label, "price_percent": measure(sides, work, args.reps)} for work in works]
+
+
+def measure(sides: list[Ours], work: Work, reps: int) -> dict[str, Any]:
+    """How many per cent the second side is faster, after a round that only warms up."""
+    seconds: list[list[float]] = [[], []]
+    for turn in range(reps + 1):
+        for side in ((0, 1), (1, 0))[turn % 2]:  # nobody is always first
+            seconds[side].append(sides[side].run(work))
+    fixed, free = (Spread.of(one[1:]) for one in seconds)
+    return Spread.of([100 * (ratio - 1) for ratio in fixed.over(free).rounds]).json()
 
 
 def main() -> None:

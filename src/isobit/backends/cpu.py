@@ -41,7 +41,8 @@ class CpuRunner:
     """A program ready to run on the CPU.
 
     `threads` counts the calling one; `isa` is one of `_native.available_isas()` (None: the best). Neither changes a
-    bit of any result; the unlisted `specimen`, wrong on purpose, is for tests of certify. `weights`: those of another runner of the same program, to share them.
+    bit of any result; the unlisted `specimen`, wrong on purpose, is for tests of certify.
+    `weights`: those of another runner of the same program, to share them.
     """
 
     def __init__(
