@@ -93,6 +93,7 @@ inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations
     }
 #pragma GCC unroll 1
     for (int b = 0; b < blocks; ++b) {
+      if (n == 0) weights.prefetch(b);
       B codes[8];
       weights.codes(b, n, codes);
       const BlockScales<S> w = weights.scales(b, n);
