@@ -100,11 +100,11 @@ inline void chunk_sums(const Source& weights, int blocks, const ChunkActivations
 #pragma GCC unroll 16
       for (int t = 0; t < T; t += N) add_block<C, S, kTwoPass, N>(acc + t, codes, w, a, token + t, b);
     }
+    if constexpr (kTwoPass) {
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      if constexpr (kTwoPass) acc[t] = mul(acc[t], set(a.scale[token + t]));
-      tree.template put<kTwoPass>(place, (token + t) * kWidth + n * kLanes, acc[t]);
+      for (int t = 0; t < T; ++t) acc[t] = mul(acc[t], set(a.scale[token + t]));
     }
+    tree.template put<kTwoPass>(place, token * kWidth + n * kLanes, acc);
   }
 }
 

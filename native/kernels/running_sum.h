@@ -30,12 +30,19 @@ struct VectorTree {
   template <bool kScaled> F start(const Place& p, int at) const {
     return kScaled || p.first ? set(0.0f) : load(slots + at);
   }
-  template <bool kScaled> void put(const Place& p, int at, F value) const {
-    store(slots + at, kScaled && !p.first ? add(load(slots + at), value) : value);
+  template <bool kScaled, int T> void put(const Place& p, int at, F (&sums)[T]) const {
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      float* to = slots + at + t * kWidth;
+      store(to, kScaled && !p.first ? add(load(to), sums[t]) : sums[t]);
+    }
   }
   void push(uint32_t chunk, const float* value) {
     const Place p = place(chunk);
-    for (int i = 0; i < width; i += kLanes) put<true>(p, i, load(value + i));
+    for (int i = 0; i < width; i += kLanes) {
+      F sum[1] = {load(value + i)};
+      put<true>(p, i, sum);
+    }
   }
   void root(float* out) const {
     for (int i = 0; i < width; i += kWidth) store_wide(out + i, load_wide(slots + i));

@@ -53,16 +53,24 @@ struct VectorTree {
   }
   // From what a chunk's sum starts at float `at`; kScaled if it is multiplied by something before it is put.
   template <bool kScaled> F start(const Place&, int) const { return set(0.0f); }
-  // One register of the chunk's sum, at float `at` of the vector: it goes to its place without a detour over memory.
-  template <bool kScaled> void put(const Place& p, int at, F value) const {
-    for (int level = 0; level < p.level; ++level) {
-      if (p.merged >> level & 1) value = add(load(slots + level * width + at), value);
+  // Registers of chunk sums, kWidth apart from float `at` of the vector on, go to their place without a detour over
+  // memory; they are changed on the way.
+  template <bool kScaled, int T> void put(const Place& p, int at, F (&sums)[T]) const {
+    for (uint32_t rest = p.merged; rest != 0; rest &= rest - 1) {
+      const float* left = slots + __builtin_ctz(rest) * width + at;
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) sums[t] = add(load(left + t * kWidth), sums[t]);
     }
-    store(slots + p.level * width + at, value);
+    float* to = slots + p.level * width + at;
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) store(to + t * kWidth, sums[t]);
   }
   void push(uint32_t chunk, const float* value) {
     const Place p = place(chunk);
-    for (int i = 0; i < width; i += kLanes) put<true>(p, i, load(value + i));
+    for (int i = 0; i < width; i += kLanes) {
+      F sum[1] = {load(value + i)};
+      put<true>(p, i, sum);
+    }
   }
   // `out` receives the root.
   void root(float* out) const {
