@@ -35,27 +35,39 @@ template <class Cache> struct Pages {
   }
 };
 
+// Queries that share a load of the cache, and registers of positions or features that share a load of a query or
+// weight. No bit depends on them.
+constexpr int kQueries = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;
+constexpr int kSpan = kLanes >= 8 ? 2 : kLanes >= 4 ? 4 : 1;
+
 #define ISOBIT_EACH_QUERY _Pragma("GCC unroll 8") for (int i = 0; i < Q; ++i)
+#define ISOBIT_EACH_REGISTER _Pragma("GCC unroll 4") for (int r = 0; r < R; ++r)
 
 // scores[position] = dot * scale for all positions of the pages that hold [begin, end).
 template <class Cache, int Q>
 inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries, int begin,
                        int end) {
+  constexpr int R = kSpan;
   const F scale = set(args.scale);
   const float* q[Q];
   ISOBIT_EACH_QUERY q[i] = queries[i].q;
   for (int first = begin / kPageSize * kPageSize; first < end; first += kPageSize) {
     const auto* page = keys.page(first);
-    for (int lane = 0; lane < kPageSize; lane += kLanes) {
-      if (first + lane >= end) break;
-      F dot[Q];
-      ISOBIT_EACH_QUERY dot[i] = set(0.0f);
+    const auto* next = keys.page(first + kPageSize < end ? first + kPageSize : first);
+    for (int lane = 0; lane < kPageSize && first + lane < end; lane += R * kLanes) {
+      F dot[Q][R];
+      ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER dot[i][r] = set(0.0f);
 #pragma GCC unroll 4
       for (int d = 0; d < args.head_dim; ++d) {
-        const F k = Cache::load_lanes(page + d * kPageSize + lane);
-        ISOBIT_EACH_QUERY dot[i] = fma(set(q[i][d]), k, dot[i]);
+        const int at = d * kPageSize + lane;
+        __builtin_prefetch(next + at);
+        F k[R];
+        ISOBIT_EACH_REGISTER k[r] = Cache::load_lanes(page + at + r * kLanes);
+        ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER dot[i][r] = fma(set(q[i][d]), k[r], dot[i][r]);
       }
-      ISOBIT_EACH_QUERY store(queries[i].scores + first + lane, mul(dot[i], scale));
+      ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER {
+        store(queries[i].scores + first + lane + r * kLanes, mul(dot[i][r], scale));
+      }
     }
   }
 }
@@ -101,29 +113,39 @@ inline bool softmax_weights(Query& query, float softcap) {
   return true;
 }
 
-// acc[i] += weight * value for positions [begin, end) of one page and one register of features.
-template <class Cache, int Q>
-inline void value_rows(const typename Cache::Element* rows, int head_dim, const Query* queries, int begin,
-                       int end, F* acc) {
-  F sum[Q];
+// Rows of a page, from some feature on, and those of the page that comes next.
+template <class Cache> struct Rows {
+  const typename Cache::Element* at;
+  const typename Cache::Element* next;
+  int head_dim;
+};
+
+// acc[i] += weight * value for positions [begin, end) of one page and R registers of features.
+template <class Cache, int Q, int R>
+inline void value_rows(const Rows<Cache>& rows, const Query* queries, int begin, int end, F (*acc)[R]) {
+  F sum[Q][R];
   const float* weights[Q];
-  ISOBIT_EACH_QUERY sum[i] = acc[i];
+  ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER sum[i][r] = acc[i][r];
   ISOBIT_EACH_QUERY weights[i] = queries[i].scores;
   for (int j = begin; j < end; ++j) {
-    const F v = Cache::load_lanes(rows + (j % kPageSize) * head_dim);
-    ISOBIT_EACH_QUERY sum[i] = fma(set(weights[i][j]), v, sum[i]);
+    const int at = j % kPageSize * rows.head_dim;
+    __builtin_prefetch(rows.next + at);
+    F v[R];
+    ISOBIT_EACH_REGISTER v[r] = Cache::load_lanes(rows.at + at + r * kLanes);
+    ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER sum[i][r] = fma(set(weights[i][j]), v[r], sum[i][r]);
   }
-  ISOBIT_EACH_QUERY acc[i] = sum[i];
+  ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER acc[i][r] = sum[i][r];
 }
 
-// The chunk sum of one register of features, for positions [from, to) of a chunk. A query takes exactly the
+// The chunk sum of R registers of features, for positions [from, to) of a chunk. A query takes exactly the
 // positions that it sees: where the queries differ, each goes alone.
-template <class Cache, int Q>
+template <class Cache, int Q, int R>
 inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature, const Query* queries,
-                         int from, int to, F* acc) {
-  for (int i = 0; i < Q; ++i) acc[i] = set(0.0f);
+                         int from, int to, F (*acc)[R]) {
+  ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER acc[i][r] = set(0.0f);
   for (int first = from / kPageSize * kPageSize; first < to; first += kPageSize) {
-    const auto* rows = values.page(first) + feature;
+    const int following = first + kPageSize < to ? first + kPageSize : first;
+    const Rows<Cache> rows{values.page(first) + feature, values.page(following) + feature, head_dim};
     const int page_begin = larger(first, from);
     const int page_end = smaller(first + kPageSize, to);
     int common_begin = page_begin;
@@ -132,21 +154,16 @@ inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature, 
       common_begin = larger(common_begin, queries[i].begin);
       common_end = smaller(common_end, queries[i].end);
     }
-    if (common_begin >= common_end) {
-      for (int i = 0; i < Q; ++i) {
-        value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin),
-                             smaller(page_end, queries[i].end), acc + i);
-      }
-      continue;
-    }
+    const bool shared = common_begin < common_end;
+    if (!shared) common_begin = common_end = page_end;
     for (int i = 0; i < Q; ++i) {
-      value_rows<Cache, 1>(rows, head_dim, queries + i, larger(page_begin, queries[i].begin), common_begin,
-                           acc + i);
+      value_rows<Cache, 1>(rows, queries + i, larger(page_begin, queries[i].begin),
+                           smaller(common_begin, queries[i].end), acc + i);
     }
-    value_rows<Cache, Q>(rows, head_dim, queries, common_begin, common_end, acc);
+    if (!shared) continue;
+    value_rows<Cache, Q>(rows, queries, common_begin, common_end, acc);
     for (int i = 0; i < Q; ++i) {
-      value_rows<Cache, 1>(rows, head_dim, queries + i, common_end, smaller(page_end, queries[i].end),
-                           acc + i);
+      value_rows<Cache, 1>(rows, queries + i, common_end, smaller(page_end, queries[i].end), acc + i);
     }
   }
 }
@@ -163,11 +180,15 @@ inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Qu
   for (int chunk = begin / kChunk; chunk * kChunk < end; ++chunk) {
     const int from = larger(chunk * kChunk, begin);
     const int to = smaller((chunk + 1) * kChunk, end);
-    for (int feature = 0; feature < width; feature += kLanes) {
-      F acc[Q];
-      chunk_values<Cache, Q>(values, width, feature, queries, from, to, acc);
-      for (int i = 0; i < Q; ++i) store(sums[i] + feature, acc[i]);
-    }
+    const auto take = [&]<int R>(int feature) {
+      F acc[Q][R];
+      chunk_values<Cache, Q, R>(values, width, feature, queries, from, to, acc);
+      ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER store(sums[i] + feature + r * kLanes, acc[i][r]);
+    };
+    int feature = 0;
+    for (; feature + kSpan * kLanes <= width; feature += kSpan * kLanes)
+      take.template operator()<kSpan>(feature);
+    for (; feature < width; feature += kLanes) take.template operator()<1>(feature);
     for (int i = 0; i < Q; ++i) {
       if (queries[i].begin < to && queries[i].end > from) trees[i].push(chunk, sums[i]);
     }
@@ -181,10 +202,13 @@ inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Qu
   }
 }
 
-template <class Cache, int Q>
 // The first token with a score that is not finite, or kNoToken; with one, the queries' outputs are undefined.
+template <class Cache, int Q>
 inline int attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pages<Cache>& values,
-                  Query* queries, float* slots) {
+                  Query* queries, int count, float* slots) {
+  if constexpr (Q > 1) {
+    if (count < Q) return attend<Cache, Q - 1>(args, keys, values, queries, count, slots);
+  }
   int begin = queries[0].begin;
   int end = queries[0].end;
   for (int i = 1; i < Q; ++i) {
@@ -199,43 +223,32 @@ inline int attend(const AttentionArgs& args, const Pages<Cache>& keys, const Pag
   return kNoToken;
 }
 
-constexpr int kQueries = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;  // no bit depends on it
-
-template <class Cache>
-inline int attention_for(const AttentionArgs& args, int token_begin, int token_end, int kv_head,
-                         float* scratch) {
+template <class Cache> inline int attention_for(const AttentionArgs& args, const AttentionUnit& unit,
+                                                float* scratch) {
+  const int kv_head = unit.head_begin / (args.heads / args.kv_heads);
   const size_t page_stride = static_cast<size_t>(args.kv_heads) * kPageSize * args.head_dim;
   const size_t head_offset = static_cast<size_t>(kv_head) * kPageSize * args.head_dim;
   const int32_t* table =
-      args.page_tables + static_cast<ptrdiff_t>(args.sequences[token_begin]) * args.pages_per_table;
+      args.page_tables + static_cast<ptrdiff_t>(args.sequences[unit.token_begin]) * args.pages_per_table;
   using Element = typename Cache::Element;
   const Pages<Cache> keys{static_cast<const Element*>(args.keys) + head_offset, table, page_stride};
   const Pages<Cache> values{static_cast<const Element*>(args.values) + head_offset, table, page_stride};
-  const int group = args.heads / args.kv_heads;
-  const int last_position = args.positions[token_end - 1];
+  const int last_position = args.positions[unit.token_end - 1];
   const size_t padded = (static_cast<size_t>(last_position) + kChunk) / kChunk * kChunk;
-  float* slots = scratch + kQueries * padded;
 
   Query queries[kQueries];
   int count = 0;
   int failed = kNoToken;
   const auto flush = [&] {
-    int i = 0;
-    const auto take = [&]<int Q>() {
-      for (; i + Q <= count; i += Q) {
-        failed = smaller(failed, attend<Cache, Q>(args, keys, values, queries + i, slots));
-      }
-    };
-    if constexpr (kQueries > 4) take.template operator()<8>();
-    if constexpr (kQueries > 1) take.template operator()<4>();
-    if constexpr (kQueries > 1) take.template operator()<2>();
-    take.template operator()<1>();
+    if (count == 0) return;
+    float* slots = scratch + kQueries * padded;
+    failed = smaller(failed, attend<Cache, kQueries>(args, keys, values, queries, count, slots));
     count = 0;
   };
-  for (int token = token_begin; token < token_end; ++token) {
+  for (int token = unit.token_begin; token < unit.token_end; ++token) {
     const int end = args.positions[token] + 1;
     const int begin = args.window > 0 && end > args.window ? end - args.window : 0;
-    for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+    for (int h = unit.head_begin; h < unit.head_end; ++h) {
       const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.heads + h) * args.head_dim;
       queries[count] = {args.q + at, args.out + at, scratch + count * padded, token, begin, end, 0.0f};
       if (++count == kQueries) flush();
@@ -245,9 +258,9 @@ inline int attention_for(const AttentionArgs& args, int token_begin, int token_e
   return failed;
 }
 
-inline int attention(const AttentionArgs& args, int begin, int end, int kv_head, float* scratch) {
-  if (args.half) return attention_for<HalfCache>(args, begin, end, kv_head, scratch);
-  return attention_for<FloatCache>(args, begin, end, kv_head, scratch);
+inline int attention(const AttentionArgs& args, const AttentionUnit& unit, float* scratch) {
+  return args.half ? attention_for<HalfCache>(args, unit, scratch)
+                   : attention_for<FloatCache>(args, unit, scratch);
 }
 
 inline bool kv_write_half(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,

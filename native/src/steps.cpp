@@ -178,8 +178,20 @@ struct AttentionStep : Step {
       if (e.scratch(i).size() < need) e.scratch(i).resize(need);
     }
   }
-  int units(const Executor&, const Run&) const override {
-    return static_cast<int>(blocks.size()) * shape.kv_heads;
+  // Heads that share keys and values are a unit, or several where there is no work for every thread otherwise.
+  int parts(const Executor& e) const {
+    const int whole = static_cast<int>(blocks.size()) * shape.kv_heads;
+    return std::clamp(ceil_div(e.threads(), whole), 1, shape.heads / shape.kv_heads);
+  }
+  int units(const Executor& e, const Run&) const override {
+    return static_cast<int>(blocks.size()) * shape.kv_heads * parts(e);
+  }
+  // The longest blocks, which are the last of a prompt, come first.
+  AttentionUnit unit_at(const Executor& e, int unit) const {
+    const int of_block = shape.kv_heads * parts(e);
+    const auto [begin, end] = blocks[blocks.size() - 1 - unit / of_block];
+    const int part = unit % of_block;
+    return {begin, end, shape.heads * part / of_block, shape.heads * (part + 1) / of_block};
   }
   void run(Executor& e, const Run& run, int unit, int thread) override {
     const BatchView& b = run.batch;
@@ -199,10 +211,7 @@ struct AttentionStep : Step {
                              shape.scale,
                              shape.window,
                              shape.softcap};
-    // The longest blocks, which are the last of a prompt, come first.
-    const auto [begin, end] = blocks[blocks.size() - 1 - unit / shape.kv_heads];
-    const int failed =
-        e.kernels().attention(args, begin, end, unit % shape.kv_heads, e.scratch(thread).data());
+    const int failed = e.kernels().attention(args, unit_at(e, unit), e.scratch(thread).data());
     if (failed != kNoToken) run.report(failed);
   }
 };

@@ -96,19 +96,21 @@ template <class Element> struct Cache {
   }
 };
 
-// Attention for token ranges of one sequence of at most `longest_range` tokens each. Where a score is not finite,
+// Attention for token ranges of one sequence of at most `longest_range` tokens each, and for single tokens
+// head by head. Where a score is not finite,
 // only the first such token counts.
 Digest attend(const Kernels& k, const AttentionArgs& shape, int tokens, int longest, int longest_range) {
   AttentionArgs args = shape;
   auto out = output(static_cast<size_t>(tokens) * args.heads * args.head_dim);
   args.out = out.data();
   std::vector<float> scratch(attention_scratch_floats(8, longest, args.head_dim), 0.0f / 0.0f);
+  const int together = longest_range > 1 ? args.heads / args.kv_heads : 1;
   int failed = kNoToken;
   for (int begin = 0; begin < tokens;) {
     int end = begin + 1;
     while (end < tokens && end - begin < longest_range && args.sequences[end] == args.sequences[begin]) ++end;
-    for (int h = 0; h < args.kv_heads; ++h) {
-      failed = std::min(failed, k.attention(args, begin, end, h, scratch.data()));
+    for (int h = 0; h < args.heads; h += together) {
+      failed = std::min(failed, k.attention(args, {begin, end, h, h + together}, scratch.data()));
     }
     begin = end;
   }

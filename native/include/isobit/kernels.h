@@ -61,6 +61,14 @@ struct AttentionArgs {
   float softcap;  // 0: none
 };
 
+// Tokens, all of one sequence, and query heads, all of one key/value head.
+struct AttentionUnit {
+  int token_begin;
+  int token_end;
+  int head_begin;
+  int head_end;
+};
+
 // Scratch that attention needs for up to `queries` queries over `positions` cached positions.
 static constexpr size_t attention_scratch_floats(int queries, int positions, int head_dim) {
   const size_t padded = (static_cast<size_t>(positions) + kChunkColumns - 1) / kChunkColumns * kChunkColumns;
@@ -99,9 +107,8 @@ struct Kernels {
   void (*rope)(float* x, int heads, int head_dim, int half, bool interleaved, const float* cosines,
                const float* sines);
   bool (*kv_write)(const KvWriteArgs&, int token);
-  // Queries of tokens [begin, end), all of one sequence, that read key/value head `kv_head`.
   // Returns the first token with a score that is not finite, or kNoToken.
-  int (*attention)(const AttentionArgs&, int begin, int end, int kv_head, float* scratch);
+  int (*attention)(const AttentionArgs&, const AttentionUnit&, float* scratch);
   void (*silu_mul)(const float* gate, const float* up, float* out, size_t count);
   void (*gelu_mul)(const float* gate, const float* up, float* out, size_t count);
   void (*add)(const float* a, const float* b, float* out, size_t count);
