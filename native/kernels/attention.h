@@ -35,10 +35,13 @@ template <class Cache> struct Pages {
   }
 };
 
-// Queries that share a load of the cache, and registers of positions or features that share a load of a query or
-// weight. No bit depends on them.
+// Queries that share a load of the cache. A full set keeps the multipliers busy; a smaller one, that of a decode step,
+// takes several registers of positions or features at once and fetches the next page ahead. No bit depends on it.
 constexpr int kQueries = kLanes >= 16 ? 8 : kLanes >= 4 ? 4 : 1;
-constexpr int kSpan = kLanes >= 8 ? 2 : kLanes >= 4 ? 4 : 1;
+template <int Q> constexpr int span = Q == kQueries ? 1 : kLanes >= 8 ? 2 : 4;
+template <int Q> inline void prefetch(const void* p) {
+  if constexpr (Q < kQueries) __builtin_prefetch(p);
+}
 
 #define ISOBIT_EACH_QUERY _Pragma("GCC unroll 8") for (int i = 0; i < Q; ++i)
 #define ISOBIT_EACH_REGISTER _Pragma("GCC unroll 4") for (int r = 0; r < R; ++r)
@@ -47,7 +50,7 @@ constexpr int kSpan = kLanes >= 8 ? 2 : kLanes >= 4 ? 4 : 1;
 template <class Cache, int Q>
 inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Query* queries, int begin,
                        int end) {
-  constexpr int R = kSpan;
+  constexpr int R = span<Q>;
   const F scale = set(args.scale);
   const float* q[Q];
   ISOBIT_EACH_QUERY q[i] = queries[i].q;
@@ -60,7 +63,7 @@ inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Quer
 #pragma GCC unroll 4
       for (int d = 0; d < args.head_dim; ++d) {
         const int at = d * kPageSize + lane;
-        __builtin_prefetch(next + at);
+        prefetch<Q>(next + at);
         F k[R];
         ISOBIT_EACH_REGISTER k[r] = Cache::load_lanes(page + at + r * kLanes);
         ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER dot[i][r] = fma(set(q[i][d]), k[r], dot[i][r]);
@@ -121,15 +124,17 @@ template <class Cache> struct Rows {
 };
 
 // acc[i] += weight * value for positions [begin, end) of one page and R registers of features.
+// Not inlined: in the middle of more code, compilers keep some of the sums in memory.
 template <class Cache, int Q, int R>
-inline void value_rows(const Rows<Cache>& rows, const Query* queries, int begin, int end, F (*acc)[R]) {
+[[gnu::noinline]] void value_rows(const Rows<Cache>& rows, const Query* queries, int begin, int end,
+                                  F (*acc)[R]) {
   F sum[Q][R];
   const float* weights[Q];
   ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER sum[i][r] = acc[i][r];
   ISOBIT_EACH_QUERY weights[i] = queries[i].scores;
-  for (int j = begin; j < end; ++j) {
-    const int at = j % kPageSize * rows.head_dim;
-    __builtin_prefetch(rows.next + at);
+  ptrdiff_t at = begin % kPageSize * static_cast<ptrdiff_t>(rows.head_dim);
+  for (ptrdiff_t j = begin; j < end; ++j, at += rows.head_dim) {
+    prefetch<Q>(rows.next + at);
     F v[R];
     ISOBIT_EACH_REGISTER v[r] = Cache::load_lanes(rows.at + at + r * kLanes);
     ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER sum[i][r] = fma(set(weights[i][j]), v[r], sum[i][r]);
@@ -186,8 +191,8 @@ inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Qu
       ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER store(sums[i] + feature + r * kLanes, acc[i][r]);
     };
     int feature = 0;
-    for (; feature + kSpan * kLanes <= width; feature += kSpan * kLanes)
-      take.template operator()<kSpan>(feature);
+    for (; feature + span<Q> * kLanes <= width; feature += span<Q> * kLanes)
+      take.template operator()<span<Q>>(feature);
     for (; feature < width; feature += kLanes) take.template operator()<1>(feature);
     for (int i = 0; i < Q; ++i) {
       if (queries[i].begin < to && queries[i].end > from) trees[i].push(chunk, sums[i]);
