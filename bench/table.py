@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MODELS = ("smollm2-135m", "gemma3-270m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")
+from isobit.hub.catalogue import CATALOGUE
 
 
 def bench(model: str, options: list[str]) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=tuple(CATALOGUE), metavar="MODEL")
     parser.add_argument("--vs", default="llama.cpp,ik", help="other engines; empty for none (default: %(default)s)")
     parser.add_argument("--peer-python")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured there")

@@ -15,28 +15,27 @@ function(isobit_add_target name simd)
   set(ISOBIT_OBJECTS ${ISOBIT_OBJECTS} $<TARGET_OBJECTS:isobit_${name}> PARENT_SCOPE)
 endfunction()
 
-# Kernels that add in the order that suits them, for bench/order.py; never in a build that is installed for use.
-option(ISOBIT_FREE_ORDER "Also build the kernels `freeorder`, whose sums have no fixed order" OFF)
-
 isobit_add_target(scalar SCALAR)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(AVX512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c)
   isobit_add_target(avx2 AVX2 -mavx2 -mfma -mf16c)
   isobit_add_target(specimen AVX2 -mavx2 -mfma -mf16c -DISOBIT_SPECIMEN)
   isobit_add_target(avx512 AVX512 ${AVX512})
-  isobit_add_target(avx512vnni AVX512 ${AVX512} -mavx512vnni)
-  if(ISOBIT_FREE_ORDER)
-    isobit_add_target(freeorder AVX512 ${AVX512} -mavx512vnni -DISOBIT_FREE_ORDER)
-  endif()
+  set(BEST AVX512 ${AVX512} -mavx512vnni)
+  isobit_add_target(avx512vnni ${BEST})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
   isobit_add_target(neon NEON)
   isobit_add_target(specimen NEON -DISOBIT_SPECIMEN)
-  isobit_add_target(neondot NEON -march=armv8.2-a+dotprod)
-  if(ISOBIT_FREE_ORDER)
-    isobit_add_target(freeorder NEON -march=armv8.2-a+dotprod -DISOBIT_FREE_ORDER)
-  endif()
+  set(BEST NEON -march=armv8.2-a+dotprod)
+  isobit_add_target(neondot ${BEST})
 else()
   message(FATAL_ERROR "Isobit has kernels for x86-64 and 64-bit Arm, not for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
+# Kernels that add in the order that suits them, for bench/order.py; never in a build that is installed for use.
+option(ISOBIT_FREE_ORDER "Also build the kernels `freeorder`, whose sums have no fixed order" OFF)
+if(ISOBIT_FREE_ORDER)
+  isobit_add_target(freeorder ${BEST} -DISOBIT_FREE_ORDER)
 endif()
 
 add_library(isobit_core STATIC

@@ -33,6 +33,10 @@ template <class Cache> struct Pages {
   const typename Cache::Element* page(int position) const {
     return base + static_cast<size_t>(table[position / kPageSize]) * page_stride;
   }
+  // The page after that of `position`, or the same where the next begins at `end` or later.
+  const typename Cache::Element* page_after(int position, int end) const {
+    return page(position + kPageSize < end ? position + kPageSize : position);
+  }
 };
 
 // Queries that share a load of the cache. A full set keeps the multipliers busy; a smaller one, that of a decode step,
@@ -56,7 +60,7 @@ inline void score_tile(const AttentionArgs& args, const Pages<Cache>& keys, Quer
   ISOBIT_EACH_QUERY q[i] = queries[i].q;
   for (int first = begin / kPageSize * kPageSize; first < end; first += kPageSize) {
     const auto* page = keys.page(first);
-    const auto* next = keys.page(first + kPageSize < end ? first + kPageSize : first);
+    const auto* next = keys.page_after(first, end);
     for (int lane = 0; lane < kPageSize && first + lane < end; lane += R * kLanes) {
       F dot[Q][R];
       ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER dot[i][r] = set(0.0f);
@@ -149,8 +153,7 @@ inline void chunk_values(const Pages<Cache>& values, int head_dim, int feature, 
                          int from, int to, F (*acc)[R]) {
   ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER acc[i][r] = set(0.0f);
   for (int first = from / kPageSize * kPageSize; first < to; first += kPageSize) {
-    const int following = first + kPageSize < to ? first + kPageSize : first;
-    const Rows<Cache> rows{values.page(first) + feature, values.page(following) + feature, head_dim};
+    const Rows<Cache> rows{values.page(first) + feature, values.page_after(first, to) + feature, head_dim};
     const int page_begin = larger(first, from);
     const int page_end = smaller(first + kPageSize, to);
     int common_begin = page_begin;
@@ -191,11 +194,13 @@ inline void value_tile(const AttentionArgs& args, const Pages<Cache>& values, Qu
       ISOBIT_EACH_QUERY ISOBIT_EACH_REGISTER store(sums[i] + feature + r * kLanes, acc[i][r]);
     };
     int feature = 0;
-    for (; feature + span<Q> * kLanes <= width; feature += span<Q> * kLanes)
-      take.template operator()<span<Q>>(feature);
+    if constexpr (span<Q> > 1) {
+      constexpr int kStep = span<Q> * kLanes;
+      for (; feature + kStep <= width; feature += kStep) take.template operator()<span<Q>>(feature);
+    }
     for (; feature < width; feature += kLanes) take.template operator()<1>(feature);
     for (int i = 0; i < Q; ++i) {
-      if (queries[i].begin < to && queries[i].end > from) trees[i].push(chunk, sums[i]);
+      if (queries[i].begin < to && queries[i].end > from) push(trees[i], chunk, sums[i]);
     }
   }
   for (int i = 0; i < Q; ++i) {
@@ -266,52 +271,6 @@ template <class Cache> inline int attention_for(const AttentionArgs& args, const
 inline int attention(const AttentionArgs& args, const AttentionUnit& unit, float* scratch) {
   return args.half ? attention_for<HalfCache>(args, unit, scratch)
                    : attention_for<FloatCache>(args, unit, scratch);
-}
-
-inline bool kv_write_half(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,
-                          int slot) {
-  uint16_t* keys = static_cast<uint16_t*>(args.keys) + page_head;
-  uint16_t* values = static_cast<uint16_t*>(args.values) + page_head + slot * args.head_dim;
-  uint16_t largest = 0;
-  uint16_t lanes[kLanes];
-  for (int d = 0; d < args.head_dim; d += kLanes) {
-    store_f16(lanes, load(k + d));
-    store_f16(values + d, load(v + d));
-    for (int i = 0; i < kLanes; ++i) {
-      keys[(d + i) * kPageSize + slot] = lanes[i];
-      const uint16_t magnitude_k = lanes[i] & 0x7fff;
-      const uint16_t magnitude_v = values[d + i] & 0x7fff;
-      largest = magnitude_k > largest ? magnitude_k : largest;
-      largest = magnitude_v > largest ? magnitude_v : largest;
-    }
-  }
-  return largest < 0x7c00;
-}
-
-inline bool kv_write_float(const KvWriteArgs& args, const float* k, const float* v, size_t page_head,
-                           int slot) {
-  float* keys = static_cast<float*>(args.keys) + page_head;
-  float* values = static_cast<float*>(args.values) + page_head + slot * args.head_dim;
-  for (int d = 0; d < args.head_dim; ++d) {
-    keys[d * kPageSize + slot] = k[d];
-    values[d] = v[d];
-  }
-  return all_finite(k, args.head_dim) && all_finite(v, args.head_dim);
-}
-
-// False if a key or value of the token is not finite after rounding.
-inline bool kv_write(const KvWriteArgs& args, int token) {
-  const int position = args.positions[token];
-  const ptrdiff_t table = static_cast<ptrdiff_t>(args.sequences[token]) * args.pages_per_table;
-  const int32_t page = args.page_tables[table + position / kPageSize];
-  bool finite = true;
-  for (int h = 0; h < args.kv_heads; ++h) {
-    const size_t page_head = (static_cast<size_t>(page) * args.kv_heads + h) * kPageSize * args.head_dim;
-    const ptrdiff_t at = (static_cast<ptrdiff_t>(token) * args.kv_heads + h) * args.head_dim;
-    const auto write = args.half ? kv_write_half : kv_write_float;
-    finite &= write(args, args.k + at, args.v + at, page_head, position % kPageSize);
-  }
-  return finite;
 }
 
 }  // namespace isobit::ISOBIT_TARGET

@@ -48,7 +48,7 @@ template <FloatKind K> struct FloatTiles {
     VectorTree tree{slots, T * kWidth};
     for (int first = 0; first < args.columns; first += kChunk) {
       float_chunk_sums<K, T>(args, weights, first, smaller(first + kChunk, args.columns), token, sums);
-      tree.push(first / kChunk, sums);
+      push(tree, first / kChunk, sums);
     }
     tree.root(sums);
     write_tile(args, tile, token, T, sums);

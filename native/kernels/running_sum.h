@@ -37,13 +37,6 @@ struct VectorTree {
       store(to, kScaled && !p.first ? add(load(to), sums[t]) : sums[t]);
     }
   }
-  void push(uint32_t chunk, const float* value) {
-    const Place p = place(chunk);
-    for (int i = 0; i < width; i += kLanes) {
-      F sum[1] = {load(value + i)};
-      put<true>(p, i, sum);
-    }
-  }
   void root(float* out) const {
     for (int i = 0; i < width; i += kWidth) store_wide(out + i, load_wide(slots + i));
   }

@@ -1,6 +1,7 @@
 // The kernels of one instruction set. Compiled once per target, with ISOBIT_TARGET as the namespace's name.
 #include "attention.h"
 #include "ceilings.h"
+#include "kv_write.h"
 #include "linear.h"
 #include "linear_float.h"
 

@@ -65,13 +65,6 @@ struct VectorTree {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) store(to + t * kWidth, sums[t]);
   }
-  void push(uint32_t chunk, const float* value) {
-    const Place p = place(chunk);
-    for (int i = 0; i < width; i += kLanes) {
-      F sum[1] = {load(value + i)};
-      put<true>(p, i, sum);
-    }
-  }
   // `out` receives the root.
   void root(float* out) const {
     bool first = true;
@@ -99,3 +92,16 @@ struct VectorTree {
 
 }  // namespace isobit::ISOBIT_TARGET
 #endif
+
+namespace isobit::ISOBIT_TARGET {
+
+// A chunk's sum out of memory, for all of the vector.
+inline void push(VectorTree& tree, uint32_t chunk, const float* value) {
+  const VectorTree::Place place = tree.place(chunk);
+  for (int i = 0; i < tree.width; i += kLanes) {
+    F sum[1] = {load(value + i)};
+    tree.template put<true>(place, i, sum);
+  }
+}
+
+}  // namespace isobit::ISOBIT_TARGET

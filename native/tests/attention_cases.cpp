@@ -97,8 +97,7 @@ template <class Element> struct Cache {
 };
 
 // Attention for token ranges of one sequence of at most `longest_range` tokens each, and for single tokens
-// head by head. Where a score is not finite,
-// only the first such token counts.
+// head by head. Where a score is not finite, only the first such token counts.
 Digest attend(const Kernels& k, const AttentionArgs& shape, int tokens, int longest, int longest_range) {
   AttentionArgs args = shape;
   auto out = output(static_cast<size_t>(tokens) * args.heads * args.head_dim);

@@ -17,11 +17,10 @@ from isobit.ops import PAGE_SIZE, Embed, Linear, Program, SelectRows
 
 
 class Ours:
-    """A loaded model, run by the engine's own forward pass, without sampling."""
+    """A loaded model, run by the engine's own forward pass, without sampling. `name` stands in the results."""
 
-    name = "isobit"
-
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, name: str = "isobit") -> None:
+        self.name = name
         if not isinstance(model.runner, CpuRunner):
             raise InputError("only the CPU backend can be measured; load the model with backend='cpu'")
         self.model = model
